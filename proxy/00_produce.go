@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Produce: relayed; the response's NodeEndpoints rewritten
+//
+//   - v9: flexible
+//   - v10: NodeEndpoints of new leaders (KIP-951), rewritten
+//   - acks=0 has no response, so it takes no place in the queue of answers
+
+// rewriteProduce puts kshare's addresses into NodeEndpoints. The usual
+// response has none and goes on as it came.
+func rewriteProduce(n *nodes, version int16, resp []byte) ([]byte, error) {
+	decoded, err := decodeResponse(produceKey, version, resp)
+	if err != nil {
+		return nil, err
+	}
+	r := decoded.(*kmsg.ProduceResponse)
+	if len(r.Brokers) == 0 {
+		return resp, nil
+	}
+	kept := r.Brokers[:0]
+	for _, b := range r.Brokers {
+		host, port, ok := n.rewrite(b.NodeID, b.Host, b.Port)
+		if ok {
+			b.Host, b.Port = host, port
+			kept = append(kept, b)
+		}
+	}
+	r.Brokers = kept
+	return r.AppendTo(headerTags(resp)), nil
+}
+
+// headerTags copies the tag section that opens a flexible response, so that
+// unknown header tags survive a rewrite.
+func headerTags(resp []byte) []byte {
+	c := cursor{peek: func(n int) ([]byte, error) {
+		if n > len(resp) {
+			return nil, fmt.Errorf("header tags: %d bytes", len(resp))
+		}
+		return resp[:n], nil
+	}, end: len(resp)}
+	c.skipTags()
+	return append(make([]byte, 0, len(resp)+64), resp[:c.off]...)
+}
+
+// producesSilently tells whether a Produce request that waits in the reader
+// has acks=0. Only the bytes up to that field are looked at.
+func producesSilently(in *bufio.Reader, h header) (bool, error) {
+	c := cursor{peek: in.Peek, off: sizeLen + headerLen, end: sizeLen + int(h.size)}
+	c.skipString()
+	switch {
+	case h.version >= 9:
+		c.skipTags()
+		c.skipCompactString()
+	case h.version >= 3:
+		c.skipString()
+	}
+	acks := c.take(2)
+	if c.err != nil {
+		return false, closing(CloseMalformed, fmt.Errorf("produce v%d: %w", h.version, c.err))
+	}
+	return binary.BigEndian.Uint16(acks) == 0, nil
+}
+
+// cursor reads the head of a frame that is still arriving, field by field.
+type cursor struct {
+	peek     func(n int) ([]byte, error) // the first n bytes of the frame
+	off, end int
+	err      error
+}
+
+// take returns the next n bytes, or zeros after an error.
+func (c *cursor) take(n int) []byte {
+	if c.err == nil && (n < 0 || n > c.end-c.off) {
+		c.err = fmt.Errorf("%d bytes at offset %d of %d", n, c.off, c.end)
+	}
+	if c.err != nil {
+		return make([]byte, 8)
+	}
+	b, err := c.peek(c.off + n)
+	if err != nil {
+		c.err = err
+		return make([]byte, 8)
+	}
+	c.off += n
+	return b[c.off-n:]
+}
+
+func (c *cursor) skipString() {
+	if n := int16(binary.BigEndian.Uint16(c.take(2))); n > 0 {
+		c.take(int(n))
+	}
+}
+
+func (c *cursor) skipCompactString() {
+	if n := c.uvarint(); n > 1 {
+		c.take(n - 1)
+	}
+}
+
+func (c *cursor) skipTags() {
+	for n := c.uvarint(); n > 0 && c.err == nil; n-- {
+		c.uvarint()
+		c.take(c.uvarint())
+	}
+}
+
+func (c *cursor) uvarint() int {
+	var v uint32
+	for shift := 0; shift < 35 && c.err == nil; shift += 7 {
+		b := c.take(1)[0]
+		v |= uint32(b&0x7f) << shift
+		if b < 0x80 {
+			return int(int32(v & 0x7fffffff))
+		}
+	}
+	if c.err == nil {
+		c.err = fmt.Errorf("varint at offset %d too long", c.off)
+	}
+	return 0
+}

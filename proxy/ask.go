@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ownCorrelation is the first correlation id of questions that kshare itself
+// puts on a client's upstream connection. Clients count up from zero, and the
+// order of answers keeps the two apart in any case.
+const ownCorrelation = -1 << 31
+
+// versionRange is what upstream advertises for one key.
+type versionRange struct{ min, max int16 }
+
+// ask puts a request of ours on the client's upstream connection, where it
+// runs as the client, and waits for the answer. It takes its own place among
+// the client's requests.
+func (c *conn) ask(ctx context.Context, body kmsg.Request) (kmsg.Response, error) {
+	b, err := c.askBytes(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := decodeResponse(body.Key(), body.GetVersion(), b)
+	if err != nil {
+		return nil, closing(CloseUpstreamProtocol, fmt.Errorf("%s v%d response: %w", apiName(body.Key()), body.GetVersion(), err))
+	}
+	return resp, nil
+}
+
+// askBytes is ask for an answer whose form depends on itself; it returns what
+// stands behind the correlation id.
+func (c *conn) askBytes(ctx context.Context, body kmsg.Request) ([]byte, error) {
+	answer := make(chan []byte, 1)
+	c.upMu.Lock()
+	corr := ownCorrelation + c.ownCorr
+	c.ownCorr = (c.ownCorr + 1) & 0x7fffffff
+	c.upMu.Unlock()
+	sl := slot{corr: corr, key: body.Key(), version: body.GetVersion(), answer: answer}
+	frame := appendRequest(nil, corr, c.clientID, body)
+	err := c.sendUp(sl, false, func(up net.Conn) error {
+		_, err := up.Write(frame)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case b := <-answer:
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.ctx.Done():
+		return nil, c.ended()
+	}
+}
+
+// askWatching is ask for the reading goroutine: it notices a client that goes
+// away meanwhile.
+func (c *conn) askWatching(body kmsg.Request) (resp kmsg.Response, err error) {
+	failed := c.working(func(ctx context.Context) { resp, err = c.ask(ctx, body) })
+	if failed != nil {
+		return nil, failed
+	}
+	return resp, err
+}
+
+// ended tells why the connection was closed.
+func (c *conn) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending != nil {
+		return c.ending
+	}
+	return context.Canceled
+}
+
+// upstreamRanges tells what upstream advertises on this connection, asking
+// once if the client did not.
+func (c *conn) upstreamRanges() (map[int16]versionRange, error) {
+	if c.ranges != nil {
+		return c.ranges, nil
+	}
+	resp, err := c.askWatching(&kmsg.ApiVersionsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	c.keepRanges(resp.(*kmsg.ApiVersionsResponse))
+	return c.ranges, nil
+}
+
+func (c *conn) keepRanges(resp *kmsg.ApiVersionsResponse) {
+	c.ranges = make(map[int16]versionRange, len(resp.ApiKeys))
+	for _, k := range resp.ApiKeys {
+		c.ranges[k.ApiKey] = versionRange{k.MinVersion, k.MaxVersion}
+	}
+}
+
+// checkUpstreamHas lets a key that kmsg does not know pass only if upstream
+// advertises it.
+func (c *conn) checkUpstreamHas(h header) error {
+	ranges, err := c.upstreamRanges()
+	if err != nil {
+		return err
+	}
+	r, ok := ranges[h.key]
+	if !ok {
+		return closing(CloseUnsupportedAPI, fmt.Errorf("key %d", h.key))
+	}
+	if h.version < r.min || h.version > r.max {
+		return closing(CloseUnsupported, fmt.Errorf("key %d v%d", h.key, h.version))
+	}
+	return nil
+}
+
+// checkAccepted makes sure that upstream takes this client before anything is
+// served to it: where upstream wants SASL first, it answers a question on an
+// unauthenticated connection by closing it.
+func (c *conn) checkAccepted(ctx context.Context) error {
+	if c.accepted.Load() {
+		return nil
+	}
+	_, err := c.ask(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}})
+	return err
+}

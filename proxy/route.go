@@ -1,0 +1,120 @@
+package proxy
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kshare/proxy/serve"
+)
+
+// API keys that the proxy itself has a file for.
+const (
+	produceKey          int16 = 0
+	fetchKey            int16 = 1
+	metadataKey         int16 = 3
+	findCoordinatorKey  int16 = 10
+	saslHandshakeKey    int16 = 17
+	apiVersionsKey      int16 = 18
+	saslAuthenticateKey int16 = 36
+	describeQuorumKey   int16 = 55
+	describeClusterKey  int16 = 60
+	shareFetchKey       int16 = 78
+)
+
+type routeKind uint8
+
+const (
+	relayed   routeKind = iota // bytes as they are
+	rewritten                  // request as it is, response rewritten
+	handled                    // the proxy answers, asking upstream as it needs
+	served                     // package serve answers, wholly or in part
+	refused                    // no client's business
+	unknown                    // no kmsg type: relayed if upstream has it
+)
+
+func (k routeKind) String() string {
+	return [...]string{"relay", "rewrite", "handle", "serve", "refuse", "unknown"}[k]
+}
+
+// route says what becomes of a request with some API key.
+type route struct {
+	kind routeKind
+	// max is the highest version let through, -1 for whatever upstream takes.
+	// It is set for keys that are decoded here and for those whose later
+	// versions carry addresses.
+	max int16
+	// min is the lowest version let through: share APIs lost their v0.
+	min int16
+	// rewrite makes the client's response of upstream's (what stands behind
+	// the correlation id). Versions below from need none.
+	from    int16
+	rewrite func(n *nodes, version int16, resp []byte) ([]byte, error)
+	handle  func(c *conn, r request) error
+	api     *serve.API
+	// raw: handle decodes by itself, because it must answer versions that
+	// nobody knows.
+	raw bool
+}
+
+// ownRoutes are the keys that are not plainly relayed, apart from those that
+// package serve brings.
+var ownRoutes = map[int16]route{
+	// NodeEndpoints came with Produce v10 (KIP-951).
+	produceKey: {kind: rewritten, max: kmsgMax(produceKey), from: 10, rewrite: rewriteProduce},
+	// Fetch has NodeEndpoints from v16 on. They stand behind the records, so
+	// until the frame is walked, clients are kept to v15.
+	fetchKey:           {kind: relayed, max: 15},
+	metadataKey:        {kind: rewritten, max: kmsgMax(metadataKey), rewrite: rewriteMetadata},
+	findCoordinatorKey: {kind: handled, max: kmsgMax(findCoordinatorKey), handle: (*conn).findCoordinator},
+	saslHandshakeKey:   {kind: handled, max: -1, handle: (*conn).saslHandshake},
+	apiVersionsKey:     {kind: handled, max: -1, handle: (*conn).apiVersions, raw: true},
+	// DescribeQuorum lists the controllers' listeners from v2 on (KIP-853).
+	describeQuorumKey:  {kind: relayed, max: 1},
+	describeClusterKey: {kind: rewritten, max: kmsgMax(describeClusterKey), rewrite: rewriteDescribeCluster},
+}
+
+// brokerKeys are spoken among brokers and controllers only. Upstreams of some
+// kinds advertise them to everybody; kshare does not.
+var brokerKeys = []int16{
+	4, 5, 6, 7, // LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown
+	52, 53, 54, // Vote, BeginQuorumEpoch, EndQuorumEpoch
+	56, 58, 59, // AlterPartition, Envelope, FetchSnapshot
+	62, 63, 67, 70, 73, // BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration, AssignReplicasToDirs
+	82,                 // UpdateRaftVoter
+	83, 84, 85, 86, 87, // the share coordinator's own state
+}
+
+// table is indexed by API key; keys beyond it have no kmsg type.
+type table [kmsg.MaxKey + 1]route
+
+func kmsgMax(key int16) int16 { return kmsg.RequestForKey(key).MaxVersion() }
+
+func newTable(apis []serve.API) *table {
+	t := new(table)
+	for key := range t {
+		t[key] = route{kind: relayed, max: -1}
+		if kmsg.RequestForKey(int16(key)) == nil {
+			t[key] = route{kind: unknown, max: -1}
+		}
+	}
+	for _, key := range brokerKeys {
+		t[key] = route{kind: refused}
+	}
+	for i := range apis {
+		a := &apis[i]
+		t[a.Key] = route{kind: served, min: a.Min, max: min(a.Max, kmsgMax(a.Key)), api: a}
+		if a.Relayed { // which range holds depends on upstream (divide)
+			t[a.Key].min, t[a.Key].max = 0, kmsgMax(a.Key)
+		}
+	}
+	for key, r := range ownRoutes {
+		t[key] = r
+	}
+	return t
+}
+
+func (t *table) of(key int16) route {
+	if key < 0 || int(key) >= len(t) {
+		return route{kind: unknown, max: -1}
+	}
+	return t[key]
+}

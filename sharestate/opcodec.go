@@ -1,0 +1,296 @@
+package sharestate
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// EncodeOp appends the encoding of op to dst: the kind's byte, then its fields.
+func EncodeOp(dst []byte, op Op) []byte {
+	return op.appendBody(append(dst, op.kind()))
+}
+
+const (
+	settingRenew       byte = 1 << 0
+	settingDeadLetters byte = 1 << 1
+)
+
+func (s Settings) append(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, int64(s.DeliveryLimit))
+	dst = binary.AppendVarint(dst, int64(s.LockDurationMs))
+	dst = binary.AppendVarint(dst, int64(s.MaxRecordLocks))
+	var flags byte
+	if s.RenewEnabled {
+		flags |= settingRenew
+	}
+	if s.DeadLetters {
+		flags |= settingDeadLetters
+	}
+	return append(dst, flags)
+}
+
+func (r *reader) settings() (s Settings) {
+	s.DeliveryLimit = r.int16()
+	s.LockDurationMs = r.int32()
+	s.MaxRecordLocks = r.int32()
+	flags := r.flags(settingRenew | settingDeadLetters)
+	s.RenewEnabled = flags&settingRenew != 0
+	s.DeadLetters = flags&settingDeadLetters != 0
+	return s
+}
+
+func (n SessionNonce) append(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, n.Opened)
+	return binary.AppendUvarint(dst, n.Replica)
+}
+
+func (r *reader) session() SessionNonce {
+	opened := r.varint()
+	return SessionNonce{opened, r.uvarint()}
+}
+
+func (Fence) appendBody(dst []byte) []byte { return dst }
+
+func (o Start) appendBody(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, o.Offset)
+	return binary.AppendVarint(dst, int64(o.LeaderEpoch))
+}
+
+func (o Acquire) appendBody(dst []byte) []byte {
+	dst = appendBytes(dst, o.Member)
+	dst = o.Session.append(dst)
+	dst = binary.AppendVarint(dst, o.From)
+	dst = appendRanges(dst, o.From, o.Batches)
+	dst = appendRanges(dst, o.From, o.Aborted)
+	dst = binary.AppendVarint(dst, int64(o.MaxRecords))
+	dst = binary.AppendVarint(dst, int64(o.BatchSize))
+	dst = append(dst, byte(o.Mode))
+	return o.Settings.append(dst)
+}
+
+func (o Acknowledge) appendBody(dst []byte) []byte {
+	dst = appendBytes(dst, o.Member)
+	dst = binary.AppendUvarint(dst, uint64(len(o.Batches)))
+	var prev int64
+	for _, b := range o.Batches {
+		dst = binary.AppendVarint(dst, b.First-prev)
+		dst = binary.AppendUvarint(dst, uint64(b.Last-b.First))
+		dst = binary.AppendUvarint(dst, uint64(len(b.Types)))
+		for _, t := range b.Types {
+			dst = append(dst, byte(t))
+		}
+		prev = b.Last
+	}
+	dst = binary.AppendVarint(dst, int64(o.LeaderEpoch))
+	return o.Settings.append(dst)
+}
+
+func (o Release) appendBody(dst []byte) []byte {
+	dst = appendBytes(dst, o.Member)
+	dst = o.Session.append(dst)
+	return o.Settings.append(dst)
+}
+
+func (o ReleaseReplica) appendBody(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, o.Replica)
+	return o.Settings.append(dst)
+}
+
+func (o Expire) appendBody(dst []byte) []byte { return o.Settings.append(dst) }
+
+func (o AdvanceLogStart) appendBody(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, o.LogStart)
+	return o.Settings.append(dst)
+}
+
+func (o Reset) appendBody(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, o.Offset)
+	return binary.AppendVarint(dst, o.Incarnation)
+}
+
+func (o ClaimArchiving) appendBody(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, o.Replica)
+	dst = binary.AppendVarint(dst, o.Incarnation)
+	dst = binary.AppendVarint(dst, int64(o.MaxRecords))
+	dst = binary.AppendVarint(dst, int64(o.ClaimMs))
+	return o.Settings.append(dst)
+}
+
+func (o ArchivingDone) appendBody(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, o.Incarnation)
+	dst = appendRanges(dst, 0, o.Ranges)
+	return o.Settings.append(dst)
+}
+
+// The decoded forms below point into the op's bytes where the exported ones own
+// copies, and are reused from one Apply to the next. Apply lets go of the bytes
+// before it returns: they may be part of a long piece of log.
+
+type acquireOp struct {
+	Acquire // Member stays empty
+	member  []byte
+}
+
+func (o *acquireOp) decode(r *reader) {
+	o.member = r.bytes()
+	o.Session = r.session()
+	o.From = r.varint()
+	o.Batches = r.ranges(o.Batches, o.From)
+	o.Aborted = r.ranges(o.Aborted, o.From)
+	o.MaxRecords = r.int32()
+	o.BatchSize = r.int32()
+	o.Mode = AcquireMode(r.byte())
+	o.Settings = r.settings()
+}
+
+type ackRange struct {
+	first, last int64
+	types       []byte
+}
+
+// at gives the type for an offset of the range.
+func (a *ackRange) at(offset int64) AckType {
+	if len(a.types) == 1 {
+		return AckType(a.types[0])
+	}
+	return AckType(a.types[offset-a.first])
+}
+
+type acknowledgeOp struct {
+	member      []byte
+	batches     []ackRange
+	leaderEpoch int32
+	settings    Settings
+}
+
+func (o *acknowledgeOp) decode(r *reader) {
+	o.member = r.bytes()
+	o.batches = o.batches[:0]
+	var prev int64
+	for n := r.count(3); n > 0; n-- {
+		first := prev + r.varint()
+		last := first + int64(r.uvarint())
+		o.batches = append(o.batches, ackRange{first, last, r.bytes()})
+		prev = last
+	}
+	o.leaderEpoch = r.int32()
+	o.settings = r.settings()
+}
+
+// forget lets go of the op's bytes and keeps the memory for the next one.
+func (o *acknowledgeOp) forget() {
+	o.member = nil
+	clear(o.batches)
+}
+
+func (o *acknowledgeOp) export() Acknowledge {
+	out := Acknowledge{Member: string(o.member), LeaderEpoch: o.leaderEpoch, Settings: o.settings}
+	if len(o.batches) > 0 {
+		out.Batches = make([]AckBatch, len(o.batches))
+	}
+	for i, b := range o.batches {
+		out.Batches[i] = AckBatch{First: b.first, Last: b.last}
+		if len(b.types) > 0 {
+			out.Batches[i].Types = make([]AckType, len(b.types))
+		}
+		for j, t := range b.types {
+			out.Batches[i].Types[j] = AckType(t)
+		}
+	}
+	return out
+}
+
+type releaseOp struct {
+	member   []byte
+	session  SessionNonce
+	settings Settings
+}
+
+func (o *releaseOp) decode(r *reader) {
+	o.member = r.bytes()
+	o.session = r.session()
+	o.settings = r.settings()
+}
+
+func (r *reader) start() Start {
+	offset := r.varint()
+	return Start{offset, r.int32()}
+}
+
+func (r *reader) releaseReplica() ReleaseReplica {
+	replica := r.uvarint()
+	return ReleaseReplica{replica, r.settings()}
+}
+
+func (r *reader) advanceLogStart() AdvanceLogStart {
+	start := r.varint()
+	return AdvanceLogStart{start, r.settings()}
+}
+
+func (r *reader) reset() Reset {
+	offset := r.varint()
+	return Reset{offset, r.varint()}
+}
+
+func (r *reader) claimArchiving() (o ClaimArchiving) {
+	o.Replica = r.uvarint()
+	o.Incarnation = r.varint()
+	o.MaxRecords = r.int32()
+	o.ClaimMs = r.int32()
+	o.Settings = r.settings()
+	return o
+}
+
+func (r *reader) archivingDone() (o ArchivingDone) {
+	o.Incarnation = r.varint()
+	o.Ranges = r.ranges(nil, 0)
+	o.Settings = r.settings()
+	return o
+}
+
+// DecodeOp reads what EncodeOp wrote. It returns ErrMalformed or ErrUnknownKind,
+// wrapped; it neither panics nor allocates more than a small multiple of len(b).
+func DecodeOp(b []byte) (Op, error) {
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: empty op", ErrMalformed)
+	}
+	r := reader{b: b[1:]}
+	var op Op
+	switch b[0] {
+	case kindFence:
+		op = Fence{}
+	case kindStart:
+		op = r.start()
+	case kindAcquire:
+		var o acquireOp
+		o.decode(&r)
+		o.Member = string(o.member)
+		op = o.Acquire
+	case kindAcknowledge:
+		var o acknowledgeOp
+		o.decode(&r)
+		op = o.export()
+	case kindRelease:
+		var o releaseOp
+		o.decode(&r)
+		op = Release{string(o.member), o.session, o.settings}
+	case kindReleaseReplica:
+		op = r.releaseReplica()
+	case kindExpire:
+		op = Expire{r.settings()}
+	case kindAdvanceLogStart:
+		op = r.advanceLogStart()
+	case kindReset:
+		op = r.reset()
+	case kindClaimArchiving:
+		op = r.claimArchiving()
+	case kindArchivingDone:
+		op = r.archivingDone()
+	default:
+		return nil, fmt.Errorf("%w %d", ErrUnknownKind, b[0])
+	}
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("%w: op kind %d", err, b[0])
+	}
+	return op, nil
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package sharestate
+
+const raceDetector = true
