@@ -1,0 +1,92 @@
+package main
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"kshare/coordinator"
+	"kshare/proxy"
+	"kshare/proxy/upstream"
+)
+
+// validate checks what no single key can know: the packages' own rules, and keys against each other.
+func (c *Config) validate() error {
+	if c.Listen == c.HTTP && !strings.HasSuffix(c.HTTP, ":0") {
+		return &configError{key: "http", problem: "is the same address as listen, give another port"}
+	}
+	if _, err := c.broker(); err != nil {
+		return err
+	}
+	for _, err := range []error{c.proxy().Validate(), c.upstream().Validate()} {
+		if err != nil { // these name the key themselves
+			return &configError{problem: err.Error()}
+		}
+	}
+	return nil
+}
+
+// broker is the broker-level share settings, defaults included.
+func (c *Config) broker() (coordinator.BrokerConfig, error) {
+	b := coordinator.DefaultBrokerConfig()
+	for _, name := range slices.Sorted(maps.Keys(c.BrokerConfig)) {
+		if err := b.Set(name, c.BrokerConfig[name]); err != nil {
+			return b, &configError{key: "broker-config", problem: err.Error() + brokerSuggestion(&b, name)}
+		}
+	}
+	if err := b.Validate(); err != nil {
+		return b, &configError{key: "broker-config", problem: err.Error()}
+	}
+	return b, nil
+}
+
+// brokerSuggestion helps with a mistyped name; a known name has another problem.
+func brokerSuggestion(b *coordinator.BrokerConfig, name string) string {
+	var known []string
+	for _, s := range b.All() {
+		if s.Key == name {
+			return ""
+		}
+		known = append(known, s.Key)
+	}
+	if best := nearest(name, known); best != "" {
+		return `, did you mean "` + best + `"?`
+	}
+	return ", `kshare check` lists all names"
+}
+
+func (c *Config) proxy() proxy.Config {
+	return proxy.Config{
+		Upstream: c.Upstream, Listen: c.Listen, Advertise: c.Advertise, NodePorts: int32(c.NodePorts),
+		MaxFrame: int32(c.MaxFrame), Drain: c.Drain,
+	}
+}
+
+func (c *Config) upstream() upstream.Config {
+	return upstream.Config{Seeds: c.Upstream, CacheBytes: c.CacheBytes}
+}
+
+// bootstrap is the address that clients start from, as far as this replica knows.
+func (c *Config) bootstrap() string {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if ip := net.ParseIP(host); err == nil && (host == "" || (ip != nil && ip.IsUnspecified())) {
+		return net.JoinHostPort(c.Advertise, port)
+	}
+	return c.Listen
+}
+
+type brokerEntry struct{ name, value string }
+
+// effectiveBrokerConfig lists all broker-level settings of a valid configuration.
+func effectiveBrokerConfig(c *Config) []brokerEntry {
+	b, err := c.broker()
+	if err != nil {
+		return nil
+	}
+	var entries []brokerEntry
+	for _, s := range b.All() {
+		entries = append(entries, brokerEntry{s.Key, s.Value})
+	}
+	return entries
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+)
+
+// serveCommand runs one replica until SIGTERM or SIGINT.
+func serveCommand(args []string, stdout, stderr io.Writer) error {
+	c, err := load(processInputs(args), nil)
+	if err != nil {
+		return err
+	}
+	limitMemory(c.CacheBytes)
+	log := newLog(stderr, c.LogLevel)
+	r, err := newReplica(c, log, stdout)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	if onlyLocal(c.Advertise) && !onlyLocal(hostOf(c.Listen)) {
+		log.Warn().Str("key", "advertise").Msgf("clients are told to connect to %s, which only works on this machine; set advertise to the name that others reach it by", c.Advertise)
+	}
+	return r.run(ctx)
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+// onlyLocal says whether a host is this machine for whoever uses it.
+func onlyLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// untilSignal is done at the first SIGTERM or SIGINT; a second one ends the process as if nobody listened.
+func untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// newLog makes the process' logger. Libraries that write to standard error by themselves are led into it.
+func newLog(w io.Writer, level zerolog.Level) zerolog.Logger {
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	log := zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
+	redis.SetLogger(redisLog{log.With().Str("part", "go-redis").Logger()})
+	return log
+}
+
+// redisLog takes what go-redis says, which repeats errors that we log ourselves.
+type redisLog struct{ zerolog.Logger }
+
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.Debug().Msgf(format, args...)
+}
+
+// baseMemory is what a replica uses beside its cache of batches.
+const baseMemory = 128 << 20
+
+// limitMemory makes the collector work harder before the heap doubles over a full cache. An operator's own GOMEMLIMIT stands.
+func limitMemory(cacheBytes int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(cacheBytes + baseMemory)
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kshare/sharestate/statelog"
+)
+
+// missing is what start-up still waits for, by the key that names it, for the log and /readyz.
+type missing struct {
+	mu  sync.Mutex
+	why map[string]string
+}
+
+func newMissing() *missing {
+	return &missing{why: map[string]string{"upstream": "no answer yet", "redis": "no answer yet"}}
+}
+
+func (m *missing) set(key string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.why, key)
+		return
+	}
+	m.why[key] = err.Error()
+}
+
+// String names each missing thing with the reason; empty when nothing is missing.
+func (m *missing) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(m.why)) {
+		parts = append(parts, key+": "+m.why[key])
+	}
+	return strings.Join(parts, "; ")
+}
+
+const (
+	attempt  = time.Second            // longest wait for one answer
+	patience = 500 * time.Millisecond // between attempts
+	quick    = 10                     // log lines at one a second; after these, one in ten seconds
+)
+
+// await returns once upstream and Redis have both answered. It gives up only for what waiting cannot cure.
+func (r *replica) await(ctx context.Context) error {
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.reportMissing(ctx, done) })
+	defer reporting.Wait()
+	defer close(done)
+	both, trying := errgroup.WithContext(ctx)
+	both.Go(func() error { return r.retry(trying, "redis", r.checkRedis) })
+	both.Go(func() error { return r.retry(trying, "upstream", r.checkUpstream) })
+	return both.Wait()
+}
+
+// retry repeats check until it succeeds, finds a mistake of the operator, or ctx ends.
+func (r *replica) retry(ctx context.Context, key string, check func(context.Context) error) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, attempt)
+		err := check(try)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case asConfigError(err):
+			return err
+		}
+		r.missing.set(key, err)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(patience):
+		}
+	}
+}
+
+func (r *replica) checkRedis(ctx context.Context) error {
+	warnings, err := statelog.CheckServer(ctx, r.redis)
+	switch {
+	case errors.Is(err, statelog.ErrEvicts):
+		return &configError{key: "redis", problem: err.Error()}
+	case err != nil:
+		return fmt.Errorf("%s does not answer: %w", redactURL(r.c.Redis), err)
+	}
+	if r.c.origin["redis"] == originEmbedded {
+		return nil // is not made to last, which dev says
+	}
+	for _, w := range warnings {
+		r.log.Warn().Str("key", "redis").Msg(w)
+	}
+	return nil
+}
+
+func (r *replica) checkUpstream(ctx context.Context) error {
+	if err := r.upstream.WaitReady(ctx); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s does not answer: %w", strings.Join(r.c.Upstream, ","), r.upstream.Healthy())
+}
+
+// reportMissing logs what start-up waits for, one line a second at most.
+func (r *replica) reportMissing(ctx context.Context, done <-chan struct{}) {
+	pause := time.Second
+	for lines := 0; ; lines++ {
+		if lines >= quick {
+			pause = 10 * time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+			return
+		case <-time.After(pause):
+		}
+		if text := r.missing.String(); text != "" {
+			r.log.Warn().Msg("waiting for " + text)
+		}
+	}
+}
