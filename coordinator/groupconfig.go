@@ -1,0 +1,261 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The configs of a share group (resource type GROUP).
+const (
+	keySessionTimeout     = "share.session.timeout.ms"
+	keyHeartbeatInterval  = "share.heartbeat.interval.ms"
+	keyLockDuration       = "share.record.lock.duration.ms"
+	keyAutoOffsetReset    = "share.auto.offset.reset"
+	keyIsolationLevel     = "share.isolation.level"
+	keyDeliveryLimit      = "share.delivery.count.limit"
+	keyMaxRecordLocks     = "share.partition.max.record.locks"
+	keyRenewEnable        = "share.renew.acknowledge.enable"
+	keyAssignmentInterval = "share.assignment.interval.ms"
+	keyDeadLetterTopic    = "errors.deadletterqueue.topic.name"
+	keyDeadLetterCopy     = "errors.deadletterqueue.copy.record.enable"
+	keyAssignorOffload    = "share.assignor.offload.enable"
+)
+
+// ConfigOp is one operation of IncrementalAlterConfigs on a GROUP resource.
+type ConfigOp struct {
+	Key string
+	Op  ConfigOpKind
+	// Value may be nil for ConfigDelete only.
+	Value *string
+}
+
+// ConfigOpKind is the operation type as IncrementalAlterConfigs numbers it.
+type ConfigOpKind int8
+
+// The operation types of IncrementalAlterConfigs. Append and subtract are for lists, and no group config is one.
+const (
+	ConfigSet      ConfigOpKind = 0
+	ConfigDelete   ConfigOpKind = 1
+	ConfigAppend   ConfigOpKind = 2
+	ConfigSubtract ConfigOpKind = 3
+)
+
+// ConfigEntry is one key in the answer to DescribeConfigs.
+type ConfigEntry struct {
+	Name, Value   string
+	Source        int8
+	Type          int8
+	Synonyms      []ConfigSynonym
+	Documentation string
+}
+
+// ConfigSynonym is one place that a config's value comes from, the strongest first.
+type ConfigSynonym struct {
+	Name, Value string
+	Source      int8
+}
+
+// Config sources and types as DescribeConfigs numbers them.
+const (
+	SourceStaticBroker int8 = 4
+	SourceDefault      int8 = 5
+	SourceGroup        int8 = 8
+
+	TypeBoolean int8 = 1
+	TypeString  int8 = 2
+	TypeInt     int8 = 3
+)
+
+// groupKey describes one group config.
+type groupKey struct {
+	name string
+	kind int8
+	// broker is the broker setting that gives the default; where empty, def does.
+	broker, def string
+	// low and high are the bounds of an integer.
+	low, high func(*BrokerConfig) int32
+	// check refuses values of a text; nil takes any.
+	check func(string) error
+	// internal keys are listed only where set.
+	internal bool
+	doc      string
+}
+
+// groupKeys are in the order of their names.
+var groupKeys = []groupKey{
+	{name: keyDeadLetterCopy, kind: TypeBoolean, def: "false",
+		doc: "Whether a dead letter carries the key and value of the record that was given up."},
+	{name: keyDeadLetterTopic, kind: TypeString, def: "", check: checkDeadLetterTopic,
+		doc: "The topic that records go to when they are rejected or reach the delivery count limit. Empty turns dead letters off."},
+	{name: keyAssignmentInterval, kind: TypeInt, broker: "group.share.assignment.interval.ms",
+		low:  func(b *BrokerConfig) int32 { return b.MinAssignmentIntervalMs },
+		high: func(b *BrokerConfig) int32 { return b.MaxAssignmentIntervalMs },
+		doc:  "The shortest time in milliseconds between two computations of the group's assignment."},
+	{name: keyAssignorOffload, kind: TypeBoolean, broker: "group.share.assignor.offload.enable", internal: true,
+		doc: "Whether the assignment may be computed apart from the heartbeat. kshare always computes it with the heartbeat."},
+	{name: keyAutoOffsetReset, kind: TypeString, def: "latest",
+		check: func(v string) error { _, err := parseOffsetReset(v); return err },
+		doc:   "Where consumption of a share-partition without a start offset begins: latest, earliest, or by_duration:<ISO-8601 duration> for the records of the last so-and-so long."},
+	{name: keyDeliveryLimit, kind: TypeInt, broker: "group.share.delivery.count.limit",
+		low:  func(b *BrokerConfig) int32 { return b.MinDeliveryLimit },
+		high: func(b *BrokerConfig) int32 { return b.MaxDeliveryLimit },
+		doc:  "How often a record is delivered at most before it is given up."},
+	{name: keyHeartbeatInterval, kind: TypeInt, broker: "group.share.heartbeat.interval.ms",
+		low:  func(b *BrokerConfig) int32 { return b.MinHeartbeatIntervalMs },
+		high: func(b *BrokerConfig) int32 { return b.MaxHeartbeatIntervalMs },
+		doc:  "The time in milliseconds that members are told to leave between heartbeats."},
+	{name: keyIsolationLevel, kind: TypeString, def: readUncommitted, check: checkIsolationLevel,
+		doc: "Whether records of open and aborted transactions are delivered (read_uncommitted) or not (read_committed)."},
+	{name: keyMaxRecordLocks, kind: TypeInt, broker: "group.share.partition.max.record.locks",
+		low:  func(b *BrokerConfig) int32 { return b.MinMaxRecordLocks },
+		high: func(b *BrokerConfig) int32 { return b.MaxMaxRecordLocks },
+		doc:  "How many records of a share-partition may be in flight at a time."},
+	{name: keyLockDuration, kind: TypeInt, broker: "group.share.record.lock.duration.ms",
+		low:  func(b *BrokerConfig) int32 { return b.MinLockDurationMs },
+		high: func(b *BrokerConfig) int32 { return b.MaxLockDurationMs },
+		doc:  "How long in milliseconds a record is held for the member it was delivered to."},
+	{name: keyRenewEnable, kind: TypeBoolean, def: "true",
+		doc: "Whether members may renew their hold on a record."},
+	{name: keySessionTimeout, kind: TypeInt, broker: "group.share.session.timeout.ms",
+		low:  func(b *BrokerConfig) int32 { return b.MinSessionTimeoutMs },
+		high: func(b *BrokerConfig) int32 { return b.MaxSessionTimeoutMs },
+		doc:  "How long in milliseconds a member may be silent before it is removed from the group."},
+}
+
+// OwnsConfig reports whether kshare answers for the key of a GROUP resource; other keys that a Kafka
+// group has (consumer.*, streams.*) are upstream's.
+func OwnsConfig(key string) bool {
+	_, ok := findGroupKey(key)
+	return ok
+}
+
+func findGroupKey(name string) (groupKey, bool) {
+	i := slices.IndexFunc(groupKeys, func(k groupKey) bool { return k.name == name })
+	if i < 0 {
+		return groupKey{}, false
+	}
+	return groupKeys[i], true
+}
+
+func checkDeadLetterTopic(value string) error {
+	if strings.HasPrefix(strings.TrimSpace(value), "__") {
+		return fmt.Errorf("a dead letter topic must not start with __")
+	}
+	return nil
+}
+
+func checkIsolationLevel(value string) error {
+	if value != readCommitted && value != readUncommitted {
+		return fmt.Errorf("must be %s or %s", readUncommitted, readCommitted)
+	}
+	return nil
+}
+
+func invalidConfig(format string, args ...any) error {
+	return &Error{Kind: ErrInvalidConfig, Message: fmt.Sprintf(format, args...)}
+}
+
+// parse returns the value as it is kept, or INVALID_CONFIG with Kafka's message where a user would see it.
+func (k groupKey) parse(b *BrokerConfig, value string) (string, error) {
+	value = strings.TrimSpace(value)
+	switch k.kind {
+	case TypeBoolean:
+		v, err := parseBool(value)
+		if err != nil {
+			return "", invalidConfig("Invalid value %s for configuration %s: must be true or false", value, k.name)
+		}
+		return strconv.FormatBool(v), nil
+	case TypeInt:
+		v, err := parseInt32(value)
+		if err != nil {
+			return "", invalidConfig("Invalid value %s for configuration %s: not a number of type INT", value, k.name)
+		}
+		if low, high := k.low(b), k.high(b); v < low || v > high {
+			return "", invalidConfig("%s must be in the range %d to %d inclusive.", k.name, low, high)
+		}
+		return strconv.FormatInt(int64(v), 10), nil
+	}
+	if k.check != nil {
+		if err := k.check(value); err != nil {
+			return "", invalidConfig("Invalid value %s for configuration %s: %v", value, k.name, err)
+		}
+	}
+	return value, nil
+}
+
+// planConfig checks operations against the configs that are set now and makes the op of them.
+func planConfig(b *BrokerConfig, g *Group, ops []ConfigOp, replace bool) (SetConfig, error) {
+	plan := SetConfig{Replace: replace}
+	seen := make(map[string]bool, len(ops))
+	for _, op := range ops {
+		if seen[op.Key] {
+			return SetConfig{}, &Error{Kind: ErrInvalidRequest, Message: "Error due to duplicate config keys"}
+		}
+		seen[op.Key] = true
+	}
+	for _, op := range ops {
+		if op.Value == nil && op.Op != ConfigDelete {
+			return SetConfig{}, &Error{Kind: ErrInvalidRequest, Message: "Null value not supported for : " + op.Key}
+		}
+	}
+	for _, op := range ops {
+		k, ok := findGroupKey(op.Key)
+		if !ok {
+			return SetConfig{}, invalidConfig("Unknown group config name: %s", op.Key)
+		}
+		switch op.Op {
+		case ConfigSet:
+			value, err := k.parse(b, *op.Value)
+			if err != nil {
+				return SetConfig{}, err
+			}
+			plan.Set = append(plan.Set, Setting{Key: op.Key, Value: value})
+		case ConfigDelete:
+			plan.Delete = append(plan.Delete, op.Key)
+		case ConfigAppend, ConfigSubtract:
+			return SetConfig{}, invalidConfig("Config value append is not allowed for config key: %s", op.Key)
+		default:
+			return SetConfig{}, &Error{Kind: ErrInvalidRequest, Message: fmt.Sprintf("Unknown operation type %d for %s", op.Op, op.Key)}
+		}
+	}
+	after := &Group{configs: g.configs}
+	after.setConfig(plan)
+	if c := after.Effective(b); c.SessionTimeoutMs <= c.HeartbeatIntervalMs {
+		return SetConfig{}, invalidConfig("%s must be greater than %s", keySessionTimeout, keyHeartbeatInterval)
+	}
+	return plan, nil
+}
+
+// describeConfigs lists the given keys, or all that are not internal, as DescribeConfigs shows them. Keys
+// that are not known are left out, as a broker does.
+func describeConfigs(b *BrokerConfig, g *Group, keys []string) []ConfigEntry {
+	var entries []ConfigEntry
+	for _, k := range groupKeys {
+		_, set := g.config(k.name)
+		if keys != nil && !slices.Contains(keys, k.name) || k.internal && !set {
+			continue
+		}
+		entries = append(entries, k.describe(b, g))
+	}
+	return entries
+}
+
+func (k groupKey) describe(b *BrokerConfig, g *Group) ConfigEntry {
+	e := ConfigEntry{Name: k.name, Type: k.kind, Documentation: k.doc}
+	if value, ok := g.config(k.name); ok {
+		e.Synonyms = append(e.Synonyms, ConfigSynonym{Name: k.name, Value: value, Source: SourceGroup})
+	}
+	if k.broker == "" {
+		e.Synonyms = append(e.Synonyms, ConfigSynonym{Name: k.name, Value: k.def, Source: SourceDefault})
+	} else {
+		broker := brokerNumber(k.broker)
+		if slices.Contains(b.set, k.broker) {
+			e.Synonyms = append(e.Synonyms, ConfigSynonym{Name: k.broker, Value: broker.value(b), Source: SourceStaticBroker})
+		}
+		e.Synonyms = append(e.Synonyms, ConfigSynonym{Name: k.broker, Value: broker.def, Source: SourceDefault})
+	}
+	e.Value, e.Source = e.Synonyms[0].Value, e.Synonyms[0].Source
+	return e
+}

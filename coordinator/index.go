@@ -1,0 +1,226 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Names in Redis' index begin with what they stand for.
+const (
+	indexGroup  = "g/" // a share group
+	indexConfig = "c/" // a group id with configs of its own
+)
+
+// listPatience is how long List waits for Redis before it shows what is known here.
+const listPatience = time.Second
+
+// listAge is how old a group's state may be in a list.
+const listAge = time.Second
+
+// listWorkers bounds the states that List reads at a time; they share pipelines.
+const listWorkers = 64
+
+// index is this replica's copy of the index, so that routing a request never waits for Redis.
+type index struct {
+	mu    sync.RWMutex
+	names map[string]struct{}
+	// changes counts what was put or dropped here, to find out whether an answer from Redis is older.
+	changes uint64
+	ready   bool
+}
+
+func newIndex() *index { return &index{names: make(map[string]struct{})} }
+
+func (x *index) has(group string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	_, ok := x.names[indexGroup+group]
+	return ok
+}
+
+func (x *index) put(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.names[name] = struct{}{}
+	x.changes++
+}
+
+func (x *index) drop(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.names, name)
+	x.changes++
+}
+
+// under lists the names behind a prefix, sorted.
+func (x *index) under(prefix string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var names []string
+	for name := range x.names {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			names = append(names, rest)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// followIndex reads the index at the start, on every notice of a change, and now and then.
+func (s *Service) followIndex(ctx context.Context) {
+	watch := s.store.WatchIndex()
+	defer watch.Close()
+	said := false
+	for {
+		wait := s.pace.index
+		err := s.readIndex(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			if !said {
+				s.log.Warn().Err(err).Msg("cannot read the index of share groups; trying on")
+			}
+			wait = time.Second
+		}
+		said = err != nil
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-watch.C:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// readIndex takes over Redis' index. Names that are missing there although their group exists are put back: Redis may
+// have lost them.
+func (s *Service) readIndex(ctx context.Context) error {
+	s.index.mu.RLock()
+	before := s.index.changes
+	s.index.mu.RUnlock()
+	listed, err := s.store.Index(ctx)
+	if err != nil {
+		return err
+	}
+	names := make(map[string]struct{}, len(listed))
+	for _, name := range listed {
+		names[name] = struct{}{}
+	}
+	s.index.mu.Lock()
+	var missing []string
+	for name := range s.index.names {
+		if _, ok := names[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if s.index.changes == before {
+		for _, name := range missing {
+			names[name] = struct{}{}
+		}
+		s.index.names = names
+	} else {
+		missing = nil // The answer may be older than the change; there will be another.
+		maps.Copy(s.index.names, names)
+	}
+	s.index.ready = true
+	s.index.mu.Unlock()
+	for _, name := range missing {
+		s.verify(ctx, name)
+	}
+	return nil
+}
+
+// verify settles whether a name that is not in Redis' index should be.
+func (s *Service) verify(ctx context.Context, name string) {
+	keep := false
+	group := name[len(indexGroup):]
+	_, err := s.view(ctx, group, 0, func(g *Group) {
+		keep = g.exists
+		if strings.HasPrefix(name, indexConfig) {
+			keep = g.Configured()
+		}
+	})
+	switch {
+	case err != nil:
+	case !keep:
+		s.index.drop(name)
+	default:
+		if err := s.store.AddToIndex(ctx, name); err != nil {
+			s.log.Warn().Err(err).Str("group", group).Msg("cannot list share group")
+		}
+	}
+}
+
+// Ready returns nil once the index of groups was read, so that IsShareGroup and List can be relied on.
+func (s *Service) Ready() error {
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	if !s.index.ready {
+		return unavailable(nil)
+	}
+	return nil
+}
+
+// IsShareGroup reports whether a share group of that id exists, as far as this replica has heard. It never
+// waits.
+func (s *Service) IsShareGroup(group string) bool { return s.index.has(group) }
+
+// ConfiguredGroups lists the group ids with configs of their own, whether a group exists or not
+// (ListConfigResources). It never waits.
+func (s *Service) ConfiguredGroups() []string { return s.index.under(indexConfig) }
+
+// List lists the share groups with their states, session timeouts evaluated. States that are not known here are read
+// from Redis; if it does not answer within a second, older ones are shown, or Unknown.
+func (s *Service) List() []Listing {
+	groups := s.index.under(indexGroup)
+	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
+	defer cancel()
+	states := make([]string, len(groups))
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range min(listWorkers, len(groups)) {
+		wg.Go(func() {
+			for i := range work {
+				states[i] = s.state(ctx, groups[i])
+			}
+		})
+	}
+	for i := range groups {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	list := make([]Listing, 0, len(groups))
+	for i, group := range groups {
+		if states[i] != StateDead {
+			list = append(list, Listing{Group: group, State: states[i]})
+		}
+	}
+	return list
+}
+
+func (s *Service) state(ctx context.Context, group string) string {
+	state := StateDead
+	read := func(g *Group) { state = g.State(int64(s.asOf())) }
+	_, err := s.view(ctx, group, listAge, read)
+	switch {
+	case err != nil:
+		state = StateUnknown
+		s.group(group).Cached(read)
+	case state == StateDead:
+		// Whoever deleted it died before it was off the list. If it is made again meanwhile, verify puts it back.
+		s.index.drop(indexGroup + group)
+		if err := s.store.RemoveFromIndex(ctx, indexGroup+group); err != nil {
+			s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
+		}
+	}
+	return state
+}
