@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kshare/coordinator"
+)
+
+// DescribeConfigs (32) for GROUP resources (KIP-848, KIP-932).
+//
+//	v1: synonyms and sources; v3: types and documentation; v4: flexible
+//
+// kshare answers for its own keys of a group (share.*, errors.deadletterqueue.*). Upstream is asked about the same group
+// for the keys that it may have (consumer.*, streams.*); that it does not know resource type 32, as older clusters do not,
+// is no error then. A group need not exist.
+
+func (s *Server) describeConfigs(ctx context.Context, r *Request) (kmsg.Response, error) {
+	req := r.Body.(*kmsg.DescribeConfigsRequest)
+	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	for _, res := range req.Resources {
+		resp.Resources = append(resp.Resources, s.describeConfig(ctx, r.Conn, req, res))
+	}
+	return resp, nil
+}
+
+func (s *Server) describeConfig(ctx context.Context, c *Conn, req *kmsg.DescribeConfigsRequest, res kmsg.DescribeConfigsRequestResource) kmsg.DescribeConfigsResponseResource {
+	out := kmsg.NewDescribeConfigsResponseResource()
+	out.ResourceType, out.ResourceName = res.ResourceType, res.ResourceName
+	if code, msg := s.mayConfig(ctx, c, opDescribeConfigs, res.ResourceType, res.ResourceName); code != codeNone {
+		out.ErrorCode, out.ErrorMessage = code, msg
+		return out
+	}
+	if res.ResourceName == "" {
+		out.ErrorCode, out.ErrorMessage = codeInvalidRequest, text("Group name must not be empty")
+		return out
+	}
+	entries, err := s.o.Groups.DescribeConfigs(ctx, res.ResourceName, res.ConfigNames)
+	if err != nil {
+		out.ErrorCode, out.ErrorMessage = coordinatorError(err)
+		return out
+	}
+	for _, e := range entries {
+		out.Configs = append(out.Configs, configEntry(e, req))
+	}
+	return out
+}
+
+func configEntry(e coordinator.ConfigEntry, req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
+	out := kmsg.NewDescribeConfigsResponseResourceConfig()
+	out.Name, out.Value = e.Name, &e.Value
+	out.Source, out.ConfigType = kmsg.ConfigSource(e.Source), kmsg.ConfigType(e.Type)
+	out.IsDefault = e.Source == coordinator.SourceDefault
+	if req.IncludeDocumentation {
+		out.Documentation = &e.Documentation
+	}
+	if req.IncludeSynonyms {
+		for _, syn := range e.Synonyms {
+			o := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+			o.Name, o.Value, o.Source = syn.Name, &syn.Value, kmsg.ConfigSource(syn.Source)
+			out.ConfigSynonyms = append(out.ConfigSynonyms, o)
+		}
+	}
+	return out
+}
+
+// mayConfig checks the permission for an operation on a GROUP resource; kshare answers for no other type.
+func (s *Server) mayConfig(ctx context.Context, c *Conn, op int8, kind kmsg.ConfigResourceType, name string) (int16, *string) {
+	if kind != kmsg.ConfigResourceTypeGroupConfig {
+		return codeInvalidRequest, text("Resource type " + kind.String() + " is not served here")
+	}
+	if ok, err := s.mayGroup(ctx, c, op, name); err != nil {
+		return codeCoordUnavailable, nil
+	} else if !ok {
+		return codeGroupDenied, nil
+	}
+	return codeNone, nil
+}
+
+// upstreamsKey tells whether a group config is one that upstream may have: Kafka's other kinds of groups share the
+// resource. Unknown keys are not among them, so that kshare refuses them itself.
+func upstreamsKey(key string) bool {
+	return strings.HasPrefix(key, "consumer.") || strings.HasPrefix(key, "streams.")
+}
+
+// splitDescribe gives GROUP resources to kshare, and to upstream what may be its business.
+func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
+	req := body.(*kmsg.DescribeConfigsRequest)
+	mine, rest := *req, *req
+	mine.Resources, rest.Resources = nil, nil
+	for _, r := range req.Resources {
+		if r.ResourceType != kmsg.ConfigResourceTypeGroupConfig {
+			rest.Resources = append(rest.Resources, r)
+			continue
+		}
+		mine.Resources = append(mine.Resources, r)
+		if r.ResourceName != "" && (r.ConfigNames == nil || slices.ContainsFunc(r.ConfigNames, upstreamsKey)) {
+			rest.Resources = append(rest.Resources, r)
+		}
+	}
+	if len(mine.Resources) == 0 {
+		return nil, nil
+	}
+	if len(rest.Resources) == 0 {
+		return &mine, nil
+	}
+	return &mine, &rest
+}
+
+// mergeDescribe joins the answers: where both are about one group, upstream adds the keys that kshare does not own, and
+// what it has against the question does not count.
+func mergeDescribe(own, theirs kmsg.Response) kmsg.Response {
+	out, up := own.(*kmsg.DescribeConfigsResponse), theirs.(*kmsg.DescribeConfigsResponse)
+	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	groups := map[string]int{}
+	for i, r := range out.Resources {
+		groups[r.ResourceName] = i
+	}
+	for _, r := range up.Resources {
+		i, ok := groups[r.ResourceName]
+		if r.ResourceType != kmsg.ConfigResourceTypeGroupConfig || !ok {
+			out.Resources = append(out.Resources, r)
+			continue
+		}
+		mine := &out.Resources[i]
+		if r.ErrorCode != codeNone || mine.ErrorCode != codeNone {
+			continue
+		}
+		for _, c := range r.Configs {
+			if !coordinator.OwnsConfig(c.Name) {
+				mine.Configs = append(mine.Configs, c)
+			}
+		}
+	}
+	return out
+}

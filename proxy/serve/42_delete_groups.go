@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// DeleteGroups (42): share groups here, all others upstream.
+//
+//	v2: flexible; v3: messages (Kafka 4.4)
+//
+// Behaviours (spec 7.6): DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. The logs of its
+// share-partitions stay too, as of an incarnation that is over: a group made anew under the id starts by the reset policy.
+
+func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, error) {
+	req := r.Body.(*kmsg.DeleteGroupsRequest)
+	resp := req.ResponseKind().(*kmsg.DeleteGroupsResponse)
+	for _, group := range req.Groups {
+		g := kmsg.NewDeleteGroupsResponseGroup()
+		g.Group = group
+		if ok, err := s.mayGroup(ctx, r.Conn, opDelete, group); err != nil {
+			g.ErrorCode = codeCoordUnavailable
+		} else if !ok {
+			g.ErrorCode = codeGroupDenied
+		} else {
+			g.ErrorCode, g.ErrorMessage = coordinatorError(s.o.Groups.Delete(ctx, group))
+		}
+		resp.Groups = append(resp.Groups, g)
+	}
+	return resp, nil
+}
+
+// splitDelete divides the list by what this replica knows to be share groups.
+func splitDelete(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
+	req := body.(*kmsg.DeleteGroupsRequest)
+	mine, rest := *req, *req
+	mine.Groups, rest.Groups = nil, nil
+	for _, g := range req.Groups {
+		if s.o.Groups.IsShareGroup(g) {
+			mine.Groups = append(mine.Groups, g)
+		} else {
+			rest.Groups = append(rest.Groups, g)
+		}
+	}
+	if len(mine.Groups) == 0 {
+		return nil, nil
+	}
+	if len(rest.Groups) == 0 {
+		return &mine, nil
+	}
+	return &mine, &rest
+}
+
+func mergeDelete(own, theirs kmsg.Response) kmsg.Response {
+	out, up := own.(*kmsg.DeleteGroupsResponse), theirs.(*kmsg.DeleteGroupsResponse)
+	out.Groups = append(out.Groups, up.Groups...)
+	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	return out
+}

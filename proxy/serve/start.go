@@ -1,0 +1,101 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kshare/coordinator"
+	"kshare/proxy/upstream"
+	"kshare/sharestate"
+	"kshare/sharestate/statelog"
+)
+
+// Before a share-partition is fetched from, its log must exist, belong to the life that the group knows (incarnation),
+// and have a start offset. All three are looked at on cached state, so only the first fetch pays for them.
+
+// sight is what a share-partition's cached view showed.
+type sight struct {
+	incarnation int64
+	started     bool
+}
+
+// ready makes the share-partition fit to be fetched from. The error is errUninitialized, errNoStart, or trouble with
+// Redis or upstream.
+func (sh *share) ready(ctx context.Context, cfg coordinator.Config) error {
+	key := sh.key
+	init, ok, err := sh.s.o.Groups.Initialized(ctx, key.group, key.ID, key.Partition)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errUninitialized
+	}
+	at, err := sh.look(ctx, init)
+	if err != nil {
+		return err
+	}
+	if at.incarnation < init.Incarnation {
+		op := sharestate.Reset{Offset: init.StartOffset, Incarnation: init.Incarnation}
+		if _, err := sh.submit(ctx, op); err != nil {
+			return err
+		}
+		at.started = init.StartOffset >= 0
+	}
+	if at.started {
+		return nil
+	}
+	return sh.start(ctx, cfg.AutoOffsetReset)
+}
+
+// look reads the cached view, after fetching it or creating the log where need be.
+func (sh *share) look(ctx context.Context, init coordinator.Initialized) (at sight, err error) {
+	see := func(p *sharestate.Partition) { at = sight{p.Incarnation(), p.Started()} }
+	if _, ok := sh.log.Cached(see); ok {
+		return at, nil
+	}
+	err = sh.log.View(ctx, 0, see)
+	if !errors.Is(err, statelog.ErrMissing) {
+		return at, err
+	}
+	if _, err := sh.log.Create(ctx, sharestate.NewPartition(init.Incarnation, init.StartOffset)); err != nil {
+		return at, err
+	}
+	return at, sh.log.View(ctx, 0, see)
+}
+
+// start resolves share.auto.offset.reset and appends the outcome before anybody waits, so that `latest` is resolved
+// once: of several replicas the first in the log wins (design 4).
+func (sh *share) start(ctx context.Context, reset coordinator.OffsetReset) error {
+	ts := upstream.AtEnd
+	switch reset.Kind {
+	case coordinator.ResetEarliest:
+		ts = upstream.AtLogStart
+	case coordinator.ResetByDuration:
+		ts = max(time.Now().UnixMilli()-reset.AgeMs, 0)
+	}
+	offset, epoch, err := sh.s.o.Upstream.ListOffset(ctx, sh.key.TP, ts)
+	if err != nil {
+		return err
+	}
+	if offset < 0 {
+		return errNoStart
+	}
+	_, err = sh.submit(ctx, sharestate.Start{Offset: offset, LeaderEpoch: epoch})
+	return err
+}
+
+// submit appends one op and waits for its result.
+func (sh *share) submit(ctx context.Context, op sharestate.Op) ([]byte, error) {
+	p := sh.log.Submit(sharestate.EncodeOp(nil, op))
+	sh.s.o.Store.Kick()
+	res, err := p.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(res) != 1 {
+		return nil, fmt.Errorf("share-partition %s: one op gave %d results", sh.log.Name(), len(res))
+	}
+	return res[0], nil
+}
