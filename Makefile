@@ -1,0 +1,55 @@
+# build    the binary, to bin/kshare
+# test     everything that CI runs: lint, unit with the race detector, fuzz targets for
+#          a few seconds each, e2e smoke set. Installs what it needs, or says what is missing
+# e2e      real Kafka 3.9, real Redis, two replicas, three client kinds, smaller sizes
+# e2e-full the whole matrix at full size: Kafka 3.9 and 4.4 with share groups off, older
+#          Java clients, and native Kafka 4.4 as the reference
+# bench    1,000,000 x 1 KB drained through kshare and from native Kafka, rates and memory
+
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME   ?= 3s
+GO_E2E      = go test -tags e2e -count=1 -p 1
+
+.PHONY: build test unit lint fuzz e2e e2e-native e2e-full bench clean
+
+build:
+	go build -o bin/kshare ./cmd/kshare
+
+test: lint unit fuzz e2e
+
+unit:
+	e2e/setup.sh redis
+	go test -race -timeout 15m ./...
+
+lint:
+	@test -z "$$(gofmt -l .)" || { echo "gofmt needed:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go vet -tags e2e ./e2e/...
+	$(STATICCHECK) -tags e2e ./...
+
+fuzz:
+	.ci/fuzz $(FUZZTIME)
+
+e2e:
+	e2e/setup.sh smoke
+	$(GO_E2E) -timeout 20m ./e2e/...
+
+e2e-native:
+	e2e/setup.sh smoke
+	E2E_TARGET=native $(GO_E2E) -timeout 30m ./e2e
+
+e2e-full: export E2E_SIZE = full
+e2e-full:
+	e2e/setup.sh full
+	. e2e/versions && E2E_KAFKA=$$KAFKA_OLD $(GO_E2E) -timeout 60m -v ./e2e/...
+	. e2e/versions && E2E_KAFKA=$$KAFKA_NEW $(GO_E2E) -timeout 60m -v ./e2e
+	. e2e/versions && for v in $$JAVA_CLIENTS; do \
+	  E2E_CLIENTS=java@$$v $(GO_E2E) -timeout 60m -v ./e2e || exit 1; done
+	E2E_TARGET=native $(GO_E2E) -timeout 60m -v ./e2e
+
+bench:
+	e2e/setup.sh smoke
+	$(GO_E2E) -timeout 60m -run '^$$' -bench Drain -benchtime 1x -v ./e2e
+
+clean:
+	rm -rf bin build e2e/.work e2e/java/target e2e/kafka/target e2e/python/.venv e2e/node/node_modules

@@ -1,0 +1,47 @@
+//go:build e2e
+
+package client
+
+import (
+	"strings"
+	"testing"
+)
+
+// The audit is the judge of the fault tests, so it must see each kind of breach.
+func TestAuditSeesEveryBreach(t *testing.T) {
+	run := func(o int64, value int) []Run { return []Run{{Partition: 0, First: o, Last: o, Value: value}} }
+	accept, reject := ackTypeIDs[Accept], ackTypeIDs[Reject]
+	ok := Cycle{PolledAt: 10, AckedAt: 20, Delivered: run(0, 1), Acked: run(0, accept)}
+	rejected := Cycle{PolledAt: 10, AckedAt: 20, Delivered: run(0, 1), Acked: run(0, reject)}
+	failed := func(reason string) Cycle {
+		return Cycle{PolledAt: 10, AckedAt: 40, Delivered: run(0, 1), Acked: run(0, accept), Errors: map[string]string{"0": reason}}
+	}
+	again := Cycle{PolledAt: 30, AckedAt: 35, Delivered: run(0, 2), Acked: run(0, accept)}
+	late := Cycle{PolledAt: 10, AckedAt: 40, Delivered: run(0, 1), Acked: run(0, accept)}
+	for _, c := range []struct {
+		name   string
+		cycles []Cycle
+		want   string // part of a problem; "" = none
+	}{
+		{"good", []Cycle{ok}, ""},
+		{"rejected", []Cycle{rejected}, ""},
+		{"never delivered", nil, "never delivered"},
+		{"ack refused and not redelivered", []Cycle{failed("InvalidRecordStateException: x")}, "never settled"},
+		{"ack answer lost", []Cycle{failed("DisconnectException")}, ""},
+		{"acquired after accept", []Cycle{ok, again}, "acquired again"},
+		{"acquired after reject", []Cycle{rejected, again}, "acquired again"},
+		{"reported in the other order", []Cycle{again, ok}, "acquired again"},
+		{"stale ack below the start offset", []Cycle{again, late}, ""},
+		{"stale ack refused", []Cycle{again, failed("INVALID_RECORD_STATE")}, ""},
+		{"offset from nowhere", []Cycle{ok, {Delivered: run(7, 1)}}, "never produced"},
+	} {
+		a := NewAudit(1, 1)
+		for _, cycle := range c.cycles {
+			a.Sink("x")(cycle)
+		}
+		got := strings.Join(a.Verdict().Problems, "; ")
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: problems %q, want %q", c.name, got, c.want)
+		}
+	}
+}

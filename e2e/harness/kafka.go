@@ -1,0 +1,222 @@
+//go:build e2e
+
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// UpstreamHost is the address that test brokers listen on and advertise. It is an
+// odd one so that it can be recognised in whatever a client is told.
+const UpstreamHost = "127.0.77.1"
+
+// KafkaOptions describe a KRaft cluster; nodes are broker and controller at once.
+type KafkaOptions struct {
+	Version     string
+	Nodes       int  // default 1
+	ShareGroups bool // 4.1 and newer: format with share groups on
+	HeapMB      int  // default 512
+	Config      map[string]string
+}
+
+// Kafka is a running cluster. Node ids start at 1.
+type Kafka struct {
+	Version   string
+	Bootstrap string // comma-separated
+	NodeIDs   []int32
+	Nodes     []*Process
+
+	suite   *Suite
+	classes string
+	start   []func() (*Process, error)
+}
+
+// StartKafka formats and starts a cluster, and returns when every node serves.
+func (s *Suite) StartKafka(o KafkaOptions) (*Kafka, error) {
+	o.Nodes = max(o.Nodes, 1)
+	if o.HeapMB == 0 {
+		o.HeapMB = 512
+	}
+	classes, err := s.KafkaClasses(o.Version)
+	if err != nil {
+		return nil, err
+	}
+	first, err := FreePorts(2*o.Nodes, UpstreamHost)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kafka{Version: o.Version, suite: s, classes: classes}
+	clusterID := randomClusterID()
+	var voters, seeds []string
+	for i := range o.Nodes {
+		k.NodeIDs = append(k.NodeIDs, int32(i+1))
+		voters = append(voters, fmt.Sprintf("%d@%s:%d", i+1, UpstreamHost, first+2*i+1))
+		seeds = append(seeds, fmt.Sprintf("%s:%d", UpstreamHost, first+2*i))
+	}
+	k.Bootstrap = strings.Join(seeds, ",")
+	for i := range o.Nodes {
+		name := fmt.Sprintf("kafka-%s-%d-node%d", o.Version, first, i+1)
+		config := brokerConfig(i+1, o.Nodes, first+2*i, filepath.Join(s.Dir, name), strings.Join(voters, ","))
+		if o.ShareGroups {
+			maps.Copy(config, shareTopicConfig(o.Nodes))
+		}
+		maps.Copy(config, o.Config)
+		if err := k.addNode(name, clusterID, config, o); err != nil {
+			return nil, err
+		}
+	}
+	return k, k.waitReady()
+}
+
+func (k *Kafka) addNode(name, clusterID string, config map[string]string, o KafkaOptions) error {
+	s := k.suite
+	file := filepath.Join(s.Dir, name+".properties")
+	if err := writeProperties(file, config); err != nil {
+		return err
+	}
+	format := []string{"format", "-t", clusterID, "-c", file}
+	if strings.HasPrefix(o.Version, "4.") && !o.ShareGroups {
+		format = append(format, "--feature", "share.version=0")
+	}
+	if _, err := s.JavaMain(k.classes, time.Minute, "kafka.tools.StorageTool", format...); err != nil {
+		return err
+	}
+	start := func() (*Process, error) {
+		p, err := s.Start(name, nil, "java", append(javaFlags(o.HeapMB), "-cp", k.classes, "kafka.Kafka", file)...)
+		if err != nil {
+			return nil, err
+		}
+		return p.Discard(), nil
+	}
+	p, err := start()
+	if err != nil {
+		return err
+	}
+	k.Nodes = append(k.Nodes, p)
+	k.start = append(k.start, start)
+	return nil
+}
+
+func brokerConfig(id, nodes, port int, dir, voters string) map[string]string {
+	replicas := fmt.Sprint(min(nodes, 3))
+	return map[string]string{
+		"node.id":                                  fmt.Sprint(id),
+		"process.roles":                            "broker,controller",
+		"controller.quorum.voters":                 voters,
+		"controller.listener.names":                "CONTROLLER",
+		"listeners":                                fmt.Sprintf("PLAINTEXT://%s:%d,CONTROLLER://%s:%d", UpstreamHost, port, UpstreamHost, port+1),
+		"advertised.listeners":                     fmt.Sprintf("PLAINTEXT://%s:%d", UpstreamHost, port),
+		"listener.security.protocol.map":           "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"log.dirs":                                 dir,
+		"auto.create.topics.enable":                "false",
+		"offsets.topic.replication.factor":         replicas,
+		"offsets.topic.num.partitions":             "4",
+		"transaction.state.log.replication.factor": replicas,
+		"transaction.state.log.min.isr":            "1",
+		"transaction.state.log.num.partitions":     "4",
+		"group.initial.rebalance.delay.ms":         "0",
+		"log.cleaner.dedupe.buffer.size":           "16777216",
+	}
+}
+
+func shareTopicConfig(nodes int) map[string]string {
+	return map[string]string{
+		"share.coordinator.state.topic.replication.factor": fmt.Sprint(min(nodes, 3)),
+		"share.coordinator.state.topic.min.isr":            "1",
+		"share.coordinator.state.topic.num.partitions":     "4",
+	}
+}
+
+func (k *Kafka) waitReady() error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(k.Bootstrap, ",")...), kgo.DisableClientMetrics())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return Until("Kafka "+k.Version, 90*time.Second, func() error {
+		for _, p := range k.Nodes {
+			if !p.Running() {
+				return p.Err()
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		req := kmsg.NewPtrMetadataRequest() // raw, for the client's cached answer may be old
+		req.Topics = []kmsg.MetadataRequestTopic{}
+		md, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		if len(md.Brokers) < len(k.Nodes) {
+			return fmt.Errorf("%d of %d brokers registered", len(md.Brokers), len(k.Nodes))
+		}
+		return nil
+	})
+}
+
+// RestartNode kills node i (counted from 0), starts it again, and waits until the
+// whole cluster serves.
+func (k *Kafka) RestartNode(i int) error {
+	k.Nodes[i].Kill()
+	p, err := k.start[i]()
+	if err != nil {
+		return err
+	}
+	k.Nodes[i] = p
+	return k.waitReady()
+}
+
+// Close ends all nodes.
+func (k *Kafka) Close() {
+	for _, p := range k.Nodes {
+		p.Kill()
+	}
+}
+
+// KafkaClasses is the class path of a release.
+func (s *Suite) KafkaClasses(version string) (string, error) {
+	dir := filepath.Join(s.Root, "kafka", "target", version)
+	if jars, _ := filepath.Glob(filepath.Join(dir, "kafka_*.jar")); len(jars) == 0 {
+		return "", fmt.Errorf("kafka %s jars are missing: run e2e/setup.sh full", version)
+	}
+	return filepath.Join(dir, "*"), nil
+}
+
+// JavaMain runs a class to its end and returns its standard output.
+func (s *Suite) JavaMain(classes string, timeout time.Duration, class string, args ...string) (string, error) {
+	return s.Output(timeout, nil, "java", append(append(javaFlags(256), "-cp", classes, class), args...)...)
+}
+
+func javaFlags(heapMB int) []string {
+	return []string{
+		fmt.Sprintf("-Xmx%dm", heapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true",
+		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+	}
+}
+
+func writeProperties(file string, config map[string]string) error {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		fmt.Fprintf(&b, "%s=%s\n", key, config[key])
+	}
+	return os.WriteFile(file, []byte(b.String()), 0o644)
+}
+
+func randomClusterID() string {
+	var id [16]byte
+	rand.Read(id[:])
+	id[0] &= 0x7f // the tools take an id that begins with '-' for a flag
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
