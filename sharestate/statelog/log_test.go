@@ -1,6 +1,7 @@
 package statelog
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -190,14 +191,23 @@ func lastOf(list []string) string {
 
 func TestOpsThatWaitForAnAppendShareOneFrame(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv server) {
-		s := newStore(t, srv.addr())
+		f := newFaultyNet(t, srv.addr())
+		s := newStore(t, f.addr())
 		l := NewLogs(s, "book", newBook).Get("g")
 		mustCreate(t, l)
+		queued := make(chan struct{})
+		f.judge(func(request []byte) verdict {
+			if bytes.Contains(request, []byte("first")) {
+				<-queued
+			}
+			return pass
+		})
 		before := s.Stats()
 		ps := []*Pending{l.Submit([]byte("first"))} // takes off; the others wait for it
 		for i := range 100 {
 			ps = append(ps, l.Submit(fmt.Appendf(nil, "%d", i)))
 		}
+		close(queued)
 		for i, p := range ps {
 			results, err := p.Wait(bg)
 			if err != nil {
