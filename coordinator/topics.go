@@ -79,6 +79,12 @@ func (g *Group) topicMetadata(o TopicMetadata, now int64) {
 		}
 	}
 	for _, news := range o.Topics {
+		// An id belongs to one topic for good. Should it come under another name, the name that it had is gone.
+		if t := g.topicByID(news.ID); t != nil && t.name != news.Name {
+			i, _ := g.topic(t.name)
+			g.topics = slices.Delete(g.topics, i, i+1)
+			note(t.name)
+		}
 		if _, fresh := g.put(news); fresh {
 			note(news.Name)
 		}
