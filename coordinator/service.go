@@ -21,7 +21,9 @@ type Options struct {
 	Use    GroupUse
 	// Broker holds the broker-level settings; it should be valid.
 	Broker BrokerConfig
-	Log    zerolog.Logger
+	// Checkpoints are where groups come back from when Redis has lost them; nil = nowhere.
+	Checkpoints Checkpoints
+	Log         zerolog.Logger
 }
 
 // pace holds the times that a Service goes by.
@@ -65,6 +67,7 @@ type Service struct {
 	pace     pace
 	catalog  *catalog
 	index    *index
+	restorer *restorer
 
 	// outages counts the times that Redis went away; down tells that it is, back (Unix ns) since when it is not.
 	outages atomic.Uint64
@@ -97,6 +100,7 @@ func New(o Options) *Service {
 		catalog: newCatalog(o.Topics), index: newIndex(), locals: make(map[string]*local),
 		stale: make(chan string, 256),
 	}
+	s.restorer = &restorer{s: s, checkpoints: o.Checkpoints}
 	// What a replica remembers of a group is put back when Redis has lost it. Deletion leaves a tombstone, so
 	// a missing log never means that.
 	s.logs = statelog.NewLogs(o.Store, "group", NewGroup, statelog.Reseed(func(g *Group) bool { return g.exists || g.Configured() }))
@@ -324,10 +328,17 @@ func unavailable(cause error) error {
 	return &Error{Kind: ErrUnavailable, Message: "The coordinator is not available.", Cause: cause}
 }
 
-// view reads the group's state, at most maxAge old. A missing log reads as a group that does not exist and
-// reports false.
+// view reads the group's state, at most maxAge old, after restoring it where Redis has lost it. A missing log reads as a
+// group that does not exist and reports false.
 func (s *Service) view(ctx context.Context, group string, maxAge time.Duration, f func(*Group)) (bool, error) {
 	err := s.group(group).View(ctx, maxAge, f)
+	if errors.Is(err, statelog.ErrMissing) {
+		restored, rerr := s.restorer.restore(ctx, group)
+		if !restored {
+			return false, rerr
+		}
+		err = s.group(group).View(ctx, maxAge, f)
+	}
 	switch {
 	case err == nil:
 		return true, nil

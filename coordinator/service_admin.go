@@ -63,6 +63,7 @@ func (s *Service) Delete(ctx context.Context, group string) error {
 	if err := s.store.RemoveFromIndex(ctx, indexGroup+group); err != nil {
 		s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
 	}
+	s.restorer.remove(ctx, group)
 	s.log.Info().Str("group", group).Msg("share group deleted")
 	return nil
 }
@@ -159,6 +160,7 @@ func (s *Service) setConfig(ctx context.Context, group string, plan SetConfig, f
 	if _, err := s.submit(ctx, group, &local{resumed: s.outages.Load()}, EncodeOp(nil, plan)); err != nil {
 		return s.retriable(group, err)
 	}
+	s.restorer.touch(group)
 	configured := false
 	s.group(group).Cached(func(g *Group) { configured = g.Configured() })
 	name := indexConfig + group

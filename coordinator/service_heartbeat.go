@@ -219,6 +219,9 @@ func notShareGroup(group string) error {
 // create makes the group unless upstream has one of that id. Upstream is asked again afterwards: who made a
 // group there between would not have been seen, and the share group steps back.
 func (s *Service) create(ctx context.Context, group string) error {
+	if restored, err := s.restorer.restore(ctx, group); err != nil || restored {
+		return err
+	}
 	if err := s.checkUse(ctx, group); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	// restorePatience bounds one look at a checkpoint.
 	restorePatience = 4 * time.Second
-	// absenceAge is how long a group without a checkpoint is taken to have none, for those who only read.
+	// absenceAge is how long a group without a checkpoint is taken to have none.
 	absenceAge = time.Second
 	// absences bounds what is remembered of that.
 	absences = 4096
@@ -40,14 +40,13 @@ type restoring struct {
 	err      error
 }
 
-// restore makes a group that Redis does not have from its checkpoint, and reports whether its log is there now. With sure
-// it does not go by what it heard a moment ago.
-func (r *restorer) restore(ctx context.Context, group string, sure bool) (bool, error) {
+// restore makes a group that Redis does not have from its checkpoint, and reports whether its log is there now.
+func (r *restorer) restore(ctx context.Context, group string) (bool, error) {
 	if r.checkpoints == nil {
 		return false, nil
 	}
 	r.mu.Lock()
-	if at, ok := r.absent[group]; ok && !sure && time.Since(at) < absenceAge {
+	if at, ok := r.absent[group]; ok && time.Since(at) < absenceAge {
 		r.mu.Unlock()
 		return false, nil
 	}
@@ -154,5 +153,19 @@ func (s *Service) relist(ctx context.Context, group string, g *Group) {
 	}
 	if failed != nil {
 		s.log.Warn().Err(failed).Str("group", group).Msg("cannot list a restored share group")
+	}
+}
+
+// remove forgets the checkpoint of a group that was deleted.
+func (r *restorer) remove(ctx context.Context, group string) {
+	if r.checkpoints != nil {
+		r.checkpoints.Remove(ctx, group)
+	}
+}
+
+// touch has a change of the group's configs written to its checkpoint.
+func (r *restorer) touch(group string) {
+	if r.checkpoints != nil {
+		r.checkpoints.Touch(group)
 	}
 }

@@ -196,6 +196,9 @@ func (a *acquisition) room(count int16) int64 {
 	if count >= a.throttle && a.batchCap < 0 {
 		size := a.w.cur.batchLast - a.w.cur.batchFirst + 1
 		a.batchCap = max(1, size>>(count-a.throttle+1))
+		if a.batchTaken >= a.batchCap {
+			a.batchCap = math.MaxInt64 // a broker stops at exactly the cap, which has been passed
+		}
 	}
 	if a.batchCap >= 0 {
 		room = min(room, a.batchCap-a.batchTaken)

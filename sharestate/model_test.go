@@ -1,5 +1,7 @@
 package sharestate
 
+import "math"
+
 // A naive model of a share-partition: one struct per offset, rules spelled out
 // offset by offset as in the specification, no ranges and no sums. The property
 // test compares the real one with it.
@@ -279,8 +281,11 @@ func (m *model) acquire(o Acquire) AcquireResult {
 			}
 			if count >= threshold && quota < 0 {
 				quota = max(1, int((batch.last-batch.first+1)>>(count-threshold+1)))
+				if here >= quota {
+					quota = math.MaxInt // passed already, hence never met
+				}
 			}
-			if quota >= 0 && here >= quota {
+			if here == quota {
 				break
 			}
 			if o.Mode == RecordLimit && taken >= budget {

@@ -14,7 +14,8 @@ import (
 //
 // Behaviours (spec 2.4): filters ignore case, and an unknown name in one matches nothing. Without DESCRIBE on the cluster
 // only groups with DESCRIBE on themselves are listed. Where upstream knows less than the client asks for, kshare applies
-// the type filter on its behalf.
+// the type filter on its behalf. The groups that hold kshare's checkpoints are left out, unless classic groups alone are
+// asked for by the type filter.
 
 const (
 	shareType   = "share"
@@ -25,11 +26,12 @@ const (
 type listAnswer struct {
 	*kmsg.ListGroupsResponse
 	types []string
+	all   bool // checkpoints are asked for
 }
 
 func (s *Server) listGroups(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.ListGroupsRequest)
-	resp := listAnswer{req.ResponseKind().(*kmsg.ListGroupsResponse), req.TypesFilter}
+	resp := listAnswer{req.ResponseKind().(*kmsg.ListGroupsResponse), req.TypesFilter, onlyClassic(req.TypesFilter)}
 	if !matches(req.TypesFilter, shareType) {
 		return resp, nil
 	}
@@ -54,6 +56,11 @@ func (s *Server) listGroups(ctx context.Context, r *Request) (kmsg.Response, err
 	return resp, nil
 }
 
+// onlyClassic tells whether classic groups and nothing else are asked for by their type.
+func onlyClassic(filter []string) bool {
+	return len(filter) == 1 && strings.EqualFold(filter[0], classicType)
+}
+
 // matches tells whether a filter lets a value pass; an empty one lets all.
 func matches(filter []string, value string) bool {
 	return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
@@ -75,7 +82,7 @@ func splitList(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 }
 
 // mergeList joins the lists. A share group of upstream's own under the same id is shown once.
-func mergeList(own, theirs kmsg.Response) kmsg.Response {
+func (s *Server) mergeList(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(listAnswer), theirs.(*kmsg.ListGroupsResponse)
 	if up.ErrorCode != codeNone {
 		return up
@@ -88,7 +95,7 @@ func mergeList(own, theirs kmsg.Response) kmsg.Response {
 		if up.Version < 5 {
 			g.GroupType = classicType
 		}
-		if !have[g.Group] && matches(out.types, g.GroupType) {
+		if !have[g.Group] && matches(out.types, g.GroupType) && (out.all || !s.o.Checkpoints.Hides(g.Group, g.ProtocolType)) {
 			out.Groups = append(out.Groups, g)
 		}
 	}

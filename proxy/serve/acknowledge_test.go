@@ -213,3 +213,22 @@ func TestCheck114_LeavingTheGroupFreesNothing(t *testing.T) {
 		t.Errorf("code %d", code)
 	}
 }
+
+func TestStateErrorsComeWithTheirText(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 1, 4)
+	w.gets(a.open(topic), topic, entry{0, 3, 1})
+	for name, c := range map[string]struct {
+		acks []ack
+		text bool
+	}{
+		"done in the same request": {[]ack{accept(0, 1), accept(1, 2)}, true},
+		"never handed out":         {[]ack{accept(2, 9)}, true},
+		"malformed":                {[]ack{accept(2, 1)}, false}, // a broker tells none
+	} {
+		resp := a.fetch(with(topic, 0, c.acks...))
+		p, ok := part(resp, topic.ID, 0)
+		if !ok || p.AcknowledgeErrorCode == codeNone || (p.AcknowledgeErrorMessage != nil) != c.text {
+			t.Errorf("%s: %v %+v", name, ok, p)
+		}
+	}
+}

@@ -117,8 +117,13 @@ func validateAcks(batches []sharestate.AckBatch, version int16, renew bool) int1
 	return codeNone
 }
 
-// renewDisabled is Kafka's text for a renewal that the group does not allow.
-var renewDisabled = "Renewing acquisition locks is not enabled for the group."
+// The texts beside errors that the share-partition's state gives; malformed batches have none. A broker has several for
+// an invalid state, which tell who holds the record and why not.
+var (
+	renewDisabled = "Renewing acquisition locks is not enabled for the group."
+	invalidState  = "The record state is invalid. The acknowledgement of delivery could not be completed."
+	pastAcquired  = "Batch record not found. The last offset in request is past acquired records."
+)
 
 // settle books the result of the Acknowledge op.
 func (a *ackPart) settle(res []byte, err error) {
@@ -129,11 +134,11 @@ func (a *ackPart) settle(res []byte, err error) {
 			switch r.Code {
 			case sharestate.AckOK:
 			case sharestate.AckInvalidRequest:
-				a.code = codeInvalidRequest
+				a.code, a.message = codeInvalidRequest, &pastAcquired
 			case sharestate.AckRenewDisabled:
 				a.code, a.message = codeInvalidState, &renewDisabled
 			default:
-				a.code = codeInvalidState
+				a.code, a.message = codeInvalidState, &invalidState
 			}
 			return
 		}

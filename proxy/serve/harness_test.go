@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/crc32"
@@ -38,6 +39,8 @@ type world struct {
 	// options of every replica's store.
 	options statelog.Options
 	conns   atomic.Uint64
+	// interval is that of checkpoints, 100 ms if not set.
+	interval time.Duration
 }
 
 // rep is one replica.
@@ -47,6 +50,7 @@ type rep struct {
 	groups *coordinator.Service
 	up     *upstream.Client
 	srv    *Server
+	cps    *Checkpoints
 	apis   map[int16]API
 	kill   func() // ends the replica without any farewell
 }
@@ -156,8 +160,10 @@ func (w *world) startReplica() *rep {
 	options.ClusterID, options.Lease, options.Log = "fake", time.Second, testLog()
 	r.store = statelog.NewStore(client, options)
 	broker := coordinator.DefaultBrokerConfig()
-	r.groups = coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up}, Broker: broker, Log: testLog()})
-	r.srv = New(Options{Store: r.store, Groups: r.groups, Upstream: r.up, Broker: broker, Log: testLog(),
+	r.cps = NewCheckpoints(r.up, "kshare", testLog(), nil)
+	r.cps.interval, r.cps.coalesce = cmp.Or(w.interval, 100*time.Millisecond), 10*time.Millisecond
+	r.groups = coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up}, Checkpoints: r.cps, Broker: broker, Log: testLog()})
+	r.srv = New(Options{Store: r.store, Groups: r.groups, Upstream: r.up, Checkpoints: r.cps, Broker: broker, Log: testLog(),
 		Endpoint: func(node int32) (string, int32, bool) { return "kshare.test", 19100 + node, true }})
 	r.store.OnReplicaDead(r.srv.ReplicaDead)
 	r.apis = map[int16]API{}
@@ -169,19 +175,24 @@ func (w *world) startReplica() *rep {
 	running.Go(func() { _ = r.up.Run(ctx) })
 	running.Go(func() { _ = r.store.Run(ctx) })
 	running.Go(func() { _ = r.groups.Run(ctx) })
+	running.Go(func() { _ = r.cps.Run(ctx) })
 	w.must(r.up.WaitReady(w.ctx))
 	var once sync.Once
 	end := func(farewell bool) {
 		once.Do(func() {
 			r.srv.Drain()
+			bye, done := context.WithTimeout(context.Background(), time.Second)
+			defer done()
+			if farewell {
+				r.cps.Close(bye)
+			}
 			cancel()
 			running.Wait()
 			if farewell {
-				bye, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
 				r.store.Close(bye)
 			}
 			_ = client.Close()
+			r.store.Close(bye) // Redis hears nothing of it any more, but what may still probe for it ends
 		})
 	}
 	r.kill = func() { end(false) }

@@ -63,7 +63,9 @@ func (s *Server) releaseReplica(ctx context.Context, group string, replica uint6
 	}
 	for _, t := range topics {
 		for _, part := range t.Partitions {
-			pending = append(pending, s.logs.Get(logName(group, upstream.TP{ID: t.ID, Partition: part})).Submit(op))
+			tp := upstream.TP{ID: t.ID, Partition: part}
+			pending = append(pending, s.logs.Get(logName(group, tp)).Submit(op))
+			s.o.Checkpoints.later(group, tp)
 			if len(pending) == releaseBatch {
 				flush()
 			}

@@ -69,6 +69,8 @@ type Options struct {
 	Groups   *coordinator.Service
 	Upstream *upstream.Client
 	Broker   coordinator.BrokerConfig
+	// Checkpoints is the same that Groups has; nil = none are made. New takes it over.
+	Checkpoints *Checkpoints
 	// Endpoint gives the address at which clients reach a node through kshare.
 	Endpoint func(node int32) (host string, port int32, ok bool)
 	Log      zerolog.Logger
@@ -98,7 +100,7 @@ type Server struct {
 
 // New makes a Server. It owns the share-partition logs of the store.
 func New(o Options) *Server {
-	return &Server{
+	s := &Server{
 		o:            o,
 		logs:         newLogs(o.Store),
 		m:            newMetrics(o.Registry),
@@ -112,6 +114,10 @@ func New(o Options) *Server {
 		sweepAfter:   sweepDelay,
 		drain:        make(chan struct{}),
 	}
+	if o.Checkpoints != nil {
+		o.Checkpoints.s = s
+	}
+	return s
 }
 
 // newLogs opens the share-partition logs. One that Redis has lost is put back from a replica's copy: what was settled
@@ -125,7 +131,7 @@ func newLogs(store *statelog.Store) *statelog.Logs[*sharestate.Partition] {
 // APIs are the keys that kshare serves.
 func (s *Server) APIs() []API {
 	return []API{
-		{Key: 16, Min: 0, Max: 5, Serve: s.listGroups, Split: splitList, Merge: mergeList, Relayed: true},
+		{Key: 16, Min: 0, Max: 5, Serve: s.listGroups, Split: splitList, Merge: s.mergeList, Relayed: true},
 		{Key: 32, Min: 1, Max: 4, Serve: s.describeConfigs, Split: splitDescribe, Merge: mergeDescribe, Relayed: true},
 		{Key: 33, Min: 0, Max: 2, Serve: s.alterConfigs, Split: splitAlter, Merge: mergeAlter, Relayed: true},
 		{Key: 42, Min: 0, Max: 3, Serve: s.deleteGroups, Split: splitDelete, Merge: mergeDelete, Relayed: true},

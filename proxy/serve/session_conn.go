@@ -225,6 +225,7 @@ func (s *Server) releaseParts(ctx context.Context, group, member string, nonce s
 	pending := make([]*statelog.Pending, len(parts))
 	for i, p := range parts {
 		pending[i] = s.logs.Get(logName(group, p.TP)).Submit(op)
+		s.o.Checkpoints.later(group, p.TP)
 	}
 	s.o.Store.Kick()
 	var first error

@@ -40,6 +40,8 @@ type share struct {
 	log *statelog.Log[*sharestate.Partition]
 	// taking counts this replica's acquisitions under way.
 	taking atomic.Int32
+	// noted is the SPSO that was last noted for the checkpoint.
+	noted atomic.Int64
 
 	mu      sync.Mutex
 	users   int
@@ -265,6 +267,7 @@ func (sh *share) sweep() bool {
 	if err != nil {
 		return false
 	}
+	sh.s.o.Checkpoints.moved(sh)
 	if n, err := sharestate.DecodeCountResult(res[0]); err == nil && n > 0 {
 		sh.s.m.lockTimeouts.Add(float64(n))
 	}

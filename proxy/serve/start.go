@@ -41,7 +41,9 @@ func (sh *share) ready(ctx context.Context, cfg coordinator.Config) error {
 		if _, err := sh.submit(ctx, op); err != nil {
 			return err
 		}
-		at.started = init.StartOffset >= 0
+		if at.started = init.StartOffset >= 0; at.started {
+			sh.s.o.Checkpoints.started(sh)
+		}
 	}
 	if at.started {
 		return nil
@@ -59,8 +61,15 @@ func (sh *share) look(ctx context.Context, init coordinator.Initialized) (at sig
 	if !errors.Is(err, statelog.ErrMissing) {
 		return at, err
 	}
-	if _, err := sh.log.Create(ctx, sharestate.NewPartition(init.Incarnation, init.StartOffset)); err != nil {
+	offset, err := sh.s.o.Checkpoints.startFrom(ctx, sh.key.group, sh.key.TP, init)
+	if err != nil {
 		return at, err
+	}
+	if _, err := sh.log.Create(ctx, sharestate.NewPartition(init.Incarnation, offset)); err != nil {
+		return at, err
+	}
+	if offset >= 0 {
+		sh.s.o.Checkpoints.started(sh)
 	}
 	return at, sh.log.View(ctx, 0, see)
 }
@@ -82,7 +91,9 @@ func (sh *share) start(ctx context.Context, reset coordinator.OffsetReset) error
 	if offset < 0 {
 		return errNoStart
 	}
-	_, err = sh.submit(ctx, sharestate.Start{Offset: offset, LeaderEpoch: epoch})
+	if _, err = sh.submit(ctx, sharestate.Start{Offset: offset, LeaderEpoch: epoch}); err == nil {
+		sh.s.o.Checkpoints.started(sh)
+	}
 	return err
 }
 
