@@ -36,13 +36,13 @@ func effectiveYAML(c *Config) ([]byte, error) {
 		}
 		add(root, s.key, scalar(s.get(c)), firstOf(c.origin[s.key], "default"))
 	}
+	broker, err := c.broker()
+	if err != nil {
+		return nil, err
+	}
 	brokers := &yaml.Node{Kind: yaml.MappingNode}
-	for _, e := range effectiveBrokerConfig(c) {
-		comment := "default"
-		if _, given := c.BrokerConfig[e.name]; given {
-			comment = "given"
-		}
-		add(brokers, e.name, scalar(e.value), comment)
+	for _, s := range broker.All() {
+		add(brokers, s.Key, scalar(s.Value), firstOf(c.origin[s.Key], "default"))
 	}
 	add(root, "broker-config", brokers, "")
 	var b strings.Builder

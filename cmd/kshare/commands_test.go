@@ -22,7 +22,7 @@ func TestCommandsThatOnlyPrint(t *testing.T) {
 		{[]string{"version"}, exitOK, "kshare ", ""},
 		{[]string{"version", "x"}, exitUsage, "", `unexpected argument "x"`},
 		{[]string{"check", "--redis=redis://:s3cr3t@h:1"}, exitOK, "redis: redis://:xxxxx@h:1 # flag --redis\n", ""},
-		{[]string{"check", "--broker-config=group.share.max.size=20"}, exitOK, "group.share.max.size: 20 # given\n", ""},
+		{[]string{"check", "--broker-config=group.share.max.size=20"}, exitOK, "group.share.max.size: 20 # flag --broker-config\n", ""},
 		{[]string{"check"}, exitOK, "group.share.record.lock.duration.ms: 30000 # default\n", ""},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"kshare/proxy"
 )
 
 // Config is everything an operator can set. It is filled by load and has one field per key of settings.
@@ -30,7 +32,7 @@ type Config struct {
 	MaxFrame     int64
 	BrokerConfig map[string]string // broker-level share settings under Kafka's own names
 
-	origin map[string]string // key -> where its value comes from, for check and for error messages
+	origin map[string]string // key, or name of a broker-level setting -> where its value comes from, for check and for error messages
 }
 
 // setting is one key of the configuration: `--key` as a flag, KSHARE_KEY in the environment, `key:` in YAML.
@@ -83,7 +85,7 @@ var settings = []setting{
 		set: func(c *Config, v string) (err error) { c.LogLevel, err = parseLevel(v); return err },
 		get: func(c *Config) string { return c.LogLevel.String() }},
 	{key: "broker-config", arg: "NAME=VALUE", meaning: "a broker-level share setting under Kafka's own name; may be repeated",
-		set: func(c *Config, v string) error { return addBrokerConfig(c, v) },
+		set: addBrokerConfig,
 		get: func(c *Config) string { return joinBrokerConfigs(c.BrokerConfig) }},
 }
 
@@ -108,14 +110,14 @@ func defaults() Config {
 		Redis:        "redis://127.0.0.1:6379/0",
 		RedisPrefix:  "kshare",
 		RedisLease:   5 * time.Second,
-		Listen:       "127.0.0.1:19092",
+		Listen:       proxy.DefaultListen,
 		Advertise:    "127.0.0.1",
-		NodePorts:    19100,
+		NodePorts:    proxy.DefaultNodePorts,
 		HTTP:         "127.0.0.1:19080",
 		LogLevel:     zerolog.InfoLevel,
 		CacheBytes:   256 << 20,
-		Drain:        20 * time.Second,
-		MaxFrame:     100 << 20,
+		Drain:        proxy.DefaultDrain,
+		MaxFrame:     proxy.DefaultMaxFrame,
 		BrokerConfig: map[string]string{},
 		origin:       map[string]string{},
 	}

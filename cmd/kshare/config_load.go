@@ -66,6 +66,10 @@ func (a assignment) apply(c *Config) error {
 	if err := s.set(c, a.value); err != nil {
 		return &configError{key: a.key, source: a.source, problem: err.Error()}
 	}
+	if a.key == "broker-config" {
+		name, _, _ := strings.Cut(strings.TrimSpace(a.value), "=")
+		c.origin[name] = a.source
+	}
 	c.origin[a.key] = a.source
 	return nil
 }

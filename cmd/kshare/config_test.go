@@ -159,6 +159,7 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 		{"broker setting without value", from([]string{"--broker-config=group.share.max.size"}, nil, ""), []string{"broker-config:", "NAME=VALUE"}},
 		{"unknown broker setting", from([]string{"--broker-config=group.share.delivery.limit=3"}, nil, ""), []string{"broker-config:", "group.share.delivery.limit", "group.share.delivery.count.limit"}},
 		{"broker setting out of bounds", from([]string{"--broker-config=group.share.max.size=100000"}, nil, ""), []string{"broker-config:", "group.share.max.size"}},
+		{"broker setting in the file out of bounds", from(nil, nil, "broker-config:\n  group.share.max.size: 100000\n"), []string{"group.share.max.size", "kshare.yaml:2"}},
 		{"default outside its pair", from([]string{"--broker-config=group.share.record.lock.duration.ms=70000"}, nil, ""),
 			[]string{"broker-config:", "group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"}},
 	} {

@@ -32,7 +32,7 @@ func (c *Config) broker() (coordinator.BrokerConfig, error) {
 	b := coordinator.DefaultBrokerConfig()
 	for _, name := range slices.Sorted(maps.Keys(c.BrokerConfig)) {
 		if err := b.Set(name, c.BrokerConfig[name]); err != nil {
-			return b, &configError{key: "broker-config", problem: err.Error() + brokerSuggestion(&b, name)}
+			return b, &configError{key: "broker-config", source: c.origin[name], problem: err.Error() + brokerSuggestion(&b, name)}
 		}
 	}
 	if err := b.Validate(); err != nil {
@@ -74,19 +74,4 @@ func (c *Config) bootstrap() string {
 		return net.JoinHostPort(c.Advertise, port)
 	}
 	return c.Listen
-}
-
-type brokerEntry struct{ name, value string }
-
-// effectiveBrokerConfig lists all broker-level settings of a valid configuration.
-func effectiveBrokerConfig(c *Config) []brokerEntry {
-	b, err := c.broker()
-	if err != nil {
-		return nil
-	}
-	var entries []brokerEntry
-	for _, s := range b.All() {
-		entries = append(entries, brokerEntry{s.Key, s.Value})
-	}
-	return entries
 }

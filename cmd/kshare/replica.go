@@ -144,12 +144,7 @@ func (r *replica) ready() error {
 }
 
 // endpoint is where clients reach a node through this replica and all its kind.
-func (r *replica) endpoint(node int32) (host string, port int32, ok bool) {
-	if node < 0 || int64(r.c.NodePorts)+int64(node) > 65535 {
-		return "", 0, false
-	}
-	return r.c.Advertise, int32(r.c.NodePorts) + node, true
-}
+func (r *replica) endpoint(node int32) (host string, port int32, ok bool) { return r.c.proxy().Endpoint(node) }
 
 // bind takes the HTTP port, and makes sure at once that the bootstrap port is free, even when upstream does not answer for a long time.
 func (r *replica) bind() (net.Listener, error) {
