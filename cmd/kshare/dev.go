@@ -47,16 +47,17 @@ func embedded(key string) bool { return key == "upstream" || key == "redis" }
 
 // devCommand runs replicas on an embedded cluster and an embedded Redis, until Ctrl-C or the end of the demo.
 func devCommand(args []string, stdout, stderr io.Writer) error {
-	replicas, withDemo := 2, false
+	number, withDemo := "2", false
 	c, err := load(processInputs(args), func(fs *flag.FlagSet) {
-		fs.IntVar(&replicas, "replicas", replicas, "")
+		fs.StringVar(&number, "replicas", number, "")
 		fs.BoolVar(&withDemo, "demo", false, "")
 	})
 	if err != nil {
 		return err
 	}
-	if replicas < 1 || replicas > 9 {
-		return &configError{key: "replicas", problem: fmt.Sprintf("%d is not a number of replicas, give 1 to 9", replicas)}
+	replicas, err := strconv.Atoi(number)
+	if err != nil || replicas < 1 || replicas > 9 {
+		return &configError{key: "replicas", source: "flag --replicas", problem: fmt.Sprintf("%q is not a number of replicas, give 1 to 9", number)}
 	}
 	for _, key := range []string{"upstream", "redis"} {
 		if source, given := c.origin[key]; given {
@@ -198,7 +199,7 @@ func (d *dev) demo(ctx context.Context, started []*replica) error {
 	for i, r := range started {
 		o.Replicas = append(o.Replicas, demo.Replica{Name: strconv.Itoa(i + 1), Bootstrap: r.c.bootstrap()})
 	}
-	fmt.Fprintf(d.out, "\na Kafka cluster of %d brokers without share groups, a Redis, and %d kshare in front, all in this process\n\n", devBrokers, len(started))
+	fmt.Fprintf(d.out, "\nA Kafka cluster of %d brokers without share groups, a Redis, and %d kshare in front, all in this process.\n\n", devBrokers, len(started))
 	err := demo.Run(ctx, o)
 	if cause := causeOf(ctx); cause != nil {
 		return cause
@@ -226,12 +227,14 @@ Topics are created at their first use. Point any client at
 
   bootstrap.servers=%s
 
-  kafka-console-producer.sh       --bootstrap-server %s --topic orders
+With the tools of Kafka 4.1 or newer, the consumer first, as a new share group begins at the end of its topics:
+
   kafka-console-share-consumer.sh --bootstrap-server %s --topic orders --group packers
+  kafka-console-producer.sh       --bootstrap-server %s --topic orders
 
 metrics: %s
 Ctrl-C ends it; nothing is kept.
-`, devBrokers, len(started), list, bootstraps[0], bootstraps[len(bootstraps)-1], strings.Join(endpoints, " "))
+`, devBrokers, len(started), list, bootstraps[len(bootstraps)-1], bootstraps[0], strings.Join(endpoints, " "))
 }
 
 // lockedWriter lets replicas and the demo share standard output without mixing their lines.

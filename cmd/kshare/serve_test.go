@@ -58,6 +58,7 @@ func TestMistakesExitWithTwoAndOneLine(t *testing.T) {
 		{"evicting Redis", nil, serveArgs("127.0.71.4", nowhere, redis), []string{"redis:", "allkeys-lru", "noeviction"}},
 		{"unknown command", nil, []string{"server"}, []string{`"server"`, "kshare serve"}},
 		{"no replicas", nil, []string{"dev", "--replicas=0"}, []string{"replicas:", "1 to 9"}},
+		{"replicas in words", nil, []string{"dev", "--replicas=two"}, []string{"replicas:", `"two"`, "1 to 9"}},
 		{"dev with an upstream", nil, []string{"dev", "--upstream=a:1"}, []string{"upstream:", "kshare serve"}},
 		{"number of replicas", nil, []string{"dev", "--replicas=x"}, []string{"replicas"}},
 	} {
