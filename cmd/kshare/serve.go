@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 )
 
@@ -30,7 +29,11 @@ func serveCommand(args []string, stdout, stderr io.Writer) error {
 	if onlyLocal(c.Advertise) && !onlyLocal(hostOf(c.Listen)) {
 		log.Warn().Str("key", "advertise").Msgf("clients are told to connect to %s, which only works on this machine; set advertise to the name that others reach it by", c.Advertise)
 	}
-	return r.run(ctx)
+	if err := r.run(ctx); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
 }
 
 func hostOf(address string) string {
@@ -51,19 +54,11 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// newLog makes the process' logger. Libraries that write to standard error by themselves are led into it.
+// newLog makes the process' logger. Durations are texts, so that their unit shows.
 func newLog(w io.Writer, level zerolog.Level) zerolog.Logger {
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
-	log := zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
-	redis.SetLogger(redisLog{log.With().Str("part", "go-redis").Logger()})
-	return log
-}
-
-// redisLog takes what go-redis says, which repeats errors that we log ourselves.
-type redisLog struct{ zerolog.Logger }
-
-func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.Debug().Msgf(format, args...)
+	zerolog.DurationFieldFormat = zerolog.DurationFormatString
+	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
 }
 
 // baseMemory is what a replica uses beside its cache of batches.

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"kshare/proxy/upstream"
 	"kshare/sharestate/statelog"
 )
 
@@ -93,9 +95,11 @@ func (r *replica) checkRedis(ctx context.Context) error {
 	warnings, err := statelog.CheckServer(ctx, r.redis)
 	switch {
 	case errors.Is(err, statelog.ErrEvicts):
-		return &configError{key: "redis", problem: err.Error()}
+		return &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "statelog: ")}
+	case errors.As(err, new(redis.Error)):
+		return fmt.Errorf("%s refuses: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
 	case err != nil:
-		return fmt.Errorf("%s does not answer: %w", redactURL(r.c.Redis), err)
+		return fmt.Errorf("%s does not answer: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
 	}
 	if r.c.origin["redis"] == originEmbedded {
 		return nil // is not made to last, which dev says
@@ -110,8 +114,15 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	if err := r.upstream.WaitReady(ctx); err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s does not answer: %w", strings.Join(r.c.Upstream, ","), r.upstream.Healthy())
+	err := r.upstream.Healthy()
+	if err == nil {
+		return nil // it has answered just now
+	}
+	return fmt.Errorf("%s does not answer: %s", strings.Join(r.c.Upstream, ","), without(err, upstream.ErrUnavailable))
 }
+
+// without is an error's text less what the sentence around it says already.
+func without(err, said error) string { return strings.TrimPrefix(err.Error(), said.Error()+": ") }
 
 // reportMissing logs what start-up waits for, one line a second at most.
 func (r *replica) reportMissing(ctx context.Context, done <-chan struct{}) {

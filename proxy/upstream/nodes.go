@@ -30,7 +30,7 @@ type nodes struct {
 }
 
 func newNodes(log zerolog.Logger) *nodes {
-	return &nodes{log: log, ready: make(chan struct{}), controller: -1, err: fmt.Errorf("%w: not reached yet", ErrUnavailable)}
+	return &nodes{log: log, ready: make(chan struct{}), controller: -1, err: fmt.Errorf("%w: no answer yet, as a plaintext listener of a Kafka broker would give", ErrUnavailable)}
 }
 
 // ClusterID is upstream's cluster id; empty before the first answer.
