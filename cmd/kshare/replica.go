@@ -98,6 +98,7 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 	if err != nil {
 		return &configError{problem: err.Error()}
 	}
+	r.registry.MustRegister(counted(store, r.upstream)...)
 	store.OnReplicaDead(server.ReplicaDead)
 	store.OnOwnTombstone(func() { front.CloseClients(proxy.CloseTombstone) })
 	r.proxy.Store(front)

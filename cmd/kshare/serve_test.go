@@ -233,7 +233,8 @@ func TestReadinessLineComesOnceClientsAreServed(t *testing.T) {
 		_ = conn.Close()
 	}
 	eventually(t, time.Second, answers("http://"+host+":19080/readyz", 200, "ready"))
-	eventually(t, time.Second, answers("http://"+host+":19080/metrics", 200, "go_goroutines", "process_resident_memory_bytes"))
+	eventually(t, time.Second, answers("http://"+host+":19080/metrics", 200, "go_goroutines", "process_resident_memory_bytes",
+		"kshare_redis_up 1", "kshare_upstream_up 1", "kshare_redis_commands_total", "kshare_upstream_cache_bytes"))
 	healthy := startProcess(t, nil, append([]string{"healthcheck"}, on(host)...)...)
 	if code := healthy.exit(10 * time.Second); code != exitOK {
 		t.Errorf("healthcheck exits with %d", code)
