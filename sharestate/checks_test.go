@@ -449,7 +449,7 @@ func TestReleaseUnderOlderSessionSparesNewerOne(t *testing.T) {
 	if res.(int64) != 10 {
 		t.Fatalf("released %v", res)
 	}
-	if got := b.p.HeldBy("a"); !reflect.DeepEqual(got, []OffsetRange{{10, 19}}) {
+	if got := b.p.heldBy("a"); !reflect.DeepEqual(got, []OffsetRange{{10, 19}}) {
 		t.Fatalf("held %v", got)
 	}
 	b.wantCode(b.ack("a", 10, 19, AckAccept), AckOK) // acks ask for the member only
@@ -485,9 +485,9 @@ func TestPassedSessionsAreForgotten(t *testing.T) {
 		op := b.opFrom(10*(session+1), "a", session, 10)
 		op.Batches = op.Batches[:1]
 		b.apply(op)
-		held := b.p.HeldBy("a")
+		held := b.p.heldBy("a")
 		b.wantCode(b.ack("a", held[0].First, held[0].Last, AckAccept), AckOK)
-		if got := b.p.HeldBy("holder"); len(got) != 1 || got[0] != (OffsetRange{0, 9}) {
+		if got := b.p.heldBy("holder"); len(got) != 1 || got[0] != (OffsetRange{0, 9}) {
 			t.Fatalf("session %d: holder has %v", session, got)
 		}
 	}

@@ -67,7 +67,7 @@ func (s *story) run(d *datadriven.TestData) string {
 		}
 		return strings.ReplaceAll(fmt.Sprintf("%+v\n", f), "9223372036854775807", "any")
 	case "held":
-		return fmt.Sprintln(s.p.HeldBy(s.str("member", "a")))
+		return fmt.Sprintln(s.p.heldBy(s.str("member", "a")))
 	case "deadline":
 		deadline, ok := s.p.NextDeadline()
 		return fmt.Sprintln(deadline/1000, ok)

@@ -101,25 +101,6 @@ func (p *Partition) NextDeadline() (int64, bool) {
 	return deadline, ok
 }
 
-// HeldBy gives the offsets that a member holds under any of its sessions,
-// ascending, neighbours joined. Locks that have run out but were not ended yet
-// count as held.
-func (p *Partition) HeldBy(member string) []OffsetRange {
-	var held []OffsetRange
-	for i := range p.spans {
-		s := &p.spans[i]
-		if s.state != StateAcquired || p.holders.get(s.holder).member != member {
-			continue
-		}
-		if n := len(held); n > 0 && held[n-1].Last+1 == s.first {
-			held[n-1].Last = s.last
-			continue
-		}
-		held = append(held, OffsetRange{s.first, s.last})
-	}
-	return held
-}
-
 // Summary is what DescribeShareGroupOffsets tells of a share-partition.
 type Summary struct {
 	StartOffset      int64 // SPSO; -1 until Kafka would have persisted it
