@@ -52,11 +52,12 @@ func (l *lease) registered(nonce uint64) bool {
 	return l.known == nonce
 }
 
-func (s *Store) leaseKey(nonce uint64) string { return fmt.Sprintf("%slease:%016x", s.prefix, nonce) }
-func (s *Store) tombKey(nonce uint64) string  { return fmt.Sprintf("%sdead:%016x", s.prefix, nonce) }
-func (s *Store) claimKey(nonce uint64) string { return fmt.Sprintf("%sclaim:%016x", s.prefix, nonce) }
+func (s *Store) leaseKey(nonce uint64) string { return s.prefix + "lease:" + nonceName(nonce) }
+func (s *Store) tombKey(nonce uint64) string  { return s.prefix + "dead:" + nonceName(nonce) }
+func (s *Store) claimKey(nonce uint64) string { return s.prefix + "claim:" + nonceName(nonce) }
 func (s *Store) registryKey() string          { return s.prefix + "replicas" }
 
+// nonceName is how a nonce is written in keys, messages and the log.
 func nonceName(nonce uint64) string { return fmt.Sprintf("%016x", nonce) }
 
 // register returns the commands that make or renew a lease: the lease first, so that no replica is ever in the registry
@@ -256,7 +257,7 @@ func (s *Store) burySessions(ctx context.Context, dead uint64) (int, error) {
 		n := min(len(names), pipelineCalls)
 		commands := make([][]any, 0, n)
 		for _, name := range names[:n] {
-			commands = append(commands, []any{"EVAL", buryScript.body, 1, s.prefix + sessionParts + "{" + name + "}", id})
+			commands = append(commands, []any{"EVAL", buryScript.body, 1, s.prefix + sessionPrefix + "{" + name + "}", id})
 		}
 		if _, err := s.roundTrip(ctx, commands...); err != nil {
 			return 0, err

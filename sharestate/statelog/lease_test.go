@@ -213,7 +213,7 @@ func TestCleanEndIsNotADeathUnlessSessionsAreLeft(t *testing.T) {
 				if _, _, err := s.CloseSession(SessionKey{"g", member, 1}, x.Opened, x.Replica).Wait(bg); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the list to be empty", func() bool { n, err := s.CountSessions(bg); return err == nil && n == 0 })
+				eventually(t, "the list to be empty", func() bool { n, err := s.countSessions(bg); return err == nil && n == 0 })
 			}
 			stop()
 			s.Close(bg)

@@ -149,7 +149,7 @@ func (o *outage) probe(strikes int) {
 	o.answering = time.Now()
 	o.mu.Unlock()
 	if said {
-		log.Info().Dur("away", away).Msg("Redis answers again")
+		log.Info().Dur("away", away.Round(time.Millisecond)).Msg("Redis answers again")
 	}
 	for c := range parked {
 		c.resume()

@@ -24,11 +24,11 @@ type Session struct {
 }
 
 const (
-	openedLen    = timeLen
-	sessionRest  = 8 + 8 + 4 // replica, connection, epoch
-	sessionHead  = openedLen + sessionRest
-	firstEpoch   = 1
-	sessionParts = "s:"
+	openedLen     = timeLen
+	sessionRest   = 8 + 8 + 4 // replica, connection, epoch
+	sessionHead   = openedLen + sessionRest
+	firstEpoch    = 1
+	sessionPrefix = "s:"
 )
 
 func (x Session) head() []byte { return x.appendRest(appendTime(nil, x.Opened)) }
@@ -59,7 +59,7 @@ func parseSession(s string) (Session, error) {
 }
 
 func (s *Store) sessionKey(k SessionKey) string {
-	return s.prefix + sessionParts + "{" + k.name() + "}"
+	return s.prefix + sessionPrefix + "{" + k.name() + "}"
 }
 
 // name is what stands for the key in a replica's list of sessions.
@@ -68,7 +68,7 @@ func (k SessionKey) name() string {
 }
 
 func (s *Store) sessionsKey(replica uint64) string {
-	return fmt.Sprintf("%ssessions:%016x", s.prefix, replica)
+	return s.prefix + "sessions:" + nonceName(replica)
 }
 
 // PendingSession is a session call on its way.
@@ -176,16 +176,6 @@ func (s *Store) LoadSession(ctx context.Context, key SessionKey) (Session, bool,
 		return Session{}, false, key.fail(err)
 	}
 	return session, true, nil
-}
-
-// CountSessions returns how many sessions this replica has opened and not closed.
-func (s *Store) CountSessions(ctx context.Context) (int, error) {
-	values, err := s.roundTrip(ctx, []any{"SCARD", s.sessionsKey(s.Nonce())})
-	if err != nil {
-		return 0, fmt.Errorf("sessions: %w", err)
-	}
-	n, _ := values[0].(int64)
-	return int(n), nil
 }
 
 // Wait returns the session as it is in Redis now. ok is false if the call changed nothing: session is then the one that

@@ -33,7 +33,7 @@ func (w *wakes) init() {
 // wakeCall makes the message of the next pipeline.
 func (s *Store) wakeCall(names map[string]struct{}) *call {
 	lines := make([]string, 1, 1+len(names))
-	lines[0] = fmt.Sprintf("%016x", s.writer)
+	lines[0] = nonceName(s.writer)
 	for name := range names {
 		lines = append(lines, name)
 	}
@@ -79,7 +79,7 @@ func (s *Store) resubscribed() {
 // heard takes one message.
 func (s *Store) heard(message string) {
 	sender, names, _ := strings.Cut(message, "\n")
-	if sender == fmt.Sprintf("%016x", s.writer) {
+	if sender == nonceName(s.writer) {
 		return // our own folds have told everybody here
 	}
 	for name := range strings.SplitSeq(names, "\n") {
