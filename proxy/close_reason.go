@@ -8,40 +8,28 @@ type CloseReason string
 
 // The reasons. Each connection ends with exactly one.
 const (
-	CloseClient            CloseReason = "client_closed"
-	CloseTruncated         CloseReason = "truncated_frame"
-	CloseUpstream          CloseReason = "upstream_closed"
-	CloseUpstreamDial      CloseReason = "upstream_unreachable"
-	CloseUpstreamProtocol  CloseReason = "upstream_protocol_error"
-	CloseTLS               CloseReason = "tls_on_plain_port"
-	CloseHTTP              CloseReason = "http_on_kafka_port"
-	CloseNegativeFrame     CloseReason = "negative_frame_size"
-	CloseOversizedFrame    CloseReason = "oversized_frame"
-	CloseMalformed         CloseReason = "malformed_request"
-	CloseUnsupportedAPI    CloseReason = "unsupported_api"
-	CloseUnsupported       CloseReason = "unsupported_version"
-	CloseServe             CloseReason = "serve_failed"
-	CloseSilent            CloseReason = "no_first_request"
-	CloseDrain             CloseReason = "drain"
-	CloseDrainDeadline     CloseReason = "drain_deadline"
-	CloseTombstone         CloseReason = "tombstone"
-	CloseShutdown          CloseReason = "shutdown"
-	closeReasonUnspecified CloseReason = "unspecified"
+	CloseClient           CloseReason = "client_closed"
+	CloseTruncated        CloseReason = "truncated_frame"
+	CloseUpstream         CloseReason = "upstream_closed"
+	CloseUpstreamDial     CloseReason = "upstream_unreachable"
+	CloseUpstreamProtocol CloseReason = "upstream_protocol_error"
+	CloseTLS              CloseReason = "tls_on_plain_port"
+	CloseHTTP             CloseReason = "http_on_kafka_port"
+	CloseNegativeFrame    CloseReason = "negative_frame_size"
+	CloseOversizedFrame   CloseReason = "oversized_frame"
+	CloseMalformed        CloseReason = "malformed_request"
+	CloseUnsupportedAPI   CloseReason = "unsupported_api"
+	CloseUnsupported      CloseReason = "unsupported_version"
+	CloseServe            CloseReason = "serve_failed"
+	CloseSilent           CloseReason = "no_first_request"
+	CloseDrain            CloseReason = "drain"
+	CloseDrainDeadline    CloseReason = "drain_deadline"
+	CloseTombstone        CloseReason = "tombstone"
+	CloseShutdown         CloseReason = "shutdown"
 )
 
 // quiet reasons belong to ordinary life and are logged at debug level.
 var quiet = map[CloseReason]bool{CloseClient: true, CloseUpstream: true, CloseSilent: true, CloseDrain: true, CloseDrainDeadline: true}
-
-// known keeps the metric's label set closed.
-func (r CloseReason) known() CloseReason {
-	switch r {
-	case CloseClient, CloseTruncated, CloseUpstream, CloseUpstreamDial, CloseUpstreamProtocol, CloseTLS, CloseHTTP,
-		CloseNegativeFrame, CloseOversizedFrame, CloseMalformed, CloseUnsupportedAPI, CloseUnsupported, CloseServe,
-		CloseSilent, CloseDrain, CloseDrainDeadline, CloseTombstone, CloseShutdown:
-		return r
-	}
-	return closeReasonUnspecified
-}
 
 // closeError ends a connection: the reason for people and metrics, the cause
 // for the log.

@@ -201,6 +201,6 @@ func (s *Server) moan() bool {
 // replica was declared dead (CloseTombstone) and its sessions are void.
 func (s *Server) CloseClients(reason CloseReason) {
 	for _, c := range s.openConns() {
-		c.close(closing(reason.known(), nil))
+		c.close(closing(reason, nil))
 	}
 }
