@@ -17,20 +17,19 @@ type nodes struct {
 	log   zerolog.Logger
 	ready chan struct{} // closed at the first answer
 
-	mu         sync.Mutex
-	clusterID  string
-	controller int32
-	list       []Node // never changed, only replaced
-	err        error  // of the last try
-	since      time.Time
-	logged     time.Time
-	listeners  []func([]Node)
+	mu        sync.Mutex
+	clusterID string
+	list      []Node // never changed, only replaced
+	err       error  // of the last try
+	since     time.Time
+	logged    time.Time
+	listeners []func([]Node)
 
 	telling sync.Mutex // listeners are called one at a time, in order
 }
 
 func newNodes(log zerolog.Logger) *nodes {
-	return &nodes{log: log, ready: make(chan struct{}), controller: -1, err: fmt.Errorf("%w: no answer yet, as a plaintext listener of a Kafka broker would give", ErrUnavailable)}
+	return &nodes{log: log, ready: make(chan struct{}), err: fmt.Errorf("%w: nothing heard yet, is it a plaintext listener of a Kafka broker?", ErrUnavailable)}
 }
 
 // ClusterID is upstream's cluster id; empty before the first answer.
@@ -38,13 +37,6 @@ func (c *Client) ClusterID() string {
 	c.nodes.mu.Lock()
 	defer c.nodes.mu.Unlock()
 	return c.nodes.clusterID
-}
-
-// Controller is the id of the node that upstream names as its controller; -1 if none is known.
-func (c *Client) Controller() int32 {
-	c.nodes.mu.Lock()
-	defer c.nodes.mu.Unlock()
-	return c.nodes.controller
 }
 
 // Nodes are upstream's nodes by rising id. Not to be written to.
@@ -142,7 +134,7 @@ func (n *nodes) update(resp *kmsg.MetadataResponse) error {
 	} else if n.err != nil {
 		n.log.Info().Msg("upstream answers again")
 	}
-	n.err, n.controller = nil, resp.ControllerID
+	n.err = nil
 	changed := !slices.EqualFunc(n.list, list, sameNode)
 	if changed {
 		n.list = list
