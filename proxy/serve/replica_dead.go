@@ -29,7 +29,7 @@ func (s *Server) ReplicaDead(ctx context.Context, replica uint64) error {
 		freed += n
 		fail(err)
 	}
-	s.o.Log.Info().Uint64("replica", replica).Int64("offsets", freed).AnErr("error", first).
+	s.o.Log.Info().Str("replica", fmt.Sprintf("%016x", replica)).Int64("offsets", freed).AnErr("error", first).
 		Msg("records held through a dead replica are released")
 	return first
 }

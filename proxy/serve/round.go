@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"kshare/sharestate"
@@ -219,7 +218,7 @@ func (f *fetch) settleClose(got statelog.Session, ok bool, err error) {
 	default: // another session has taken its place
 		f.refused = codeSessionEpoch
 		if _, err := s.adopt(v.ss.key, got); err != nil {
-			s.o.Log.Error().Err(err).Msg(fmt.Sprintf("share session of group %q cannot be read", v.ss.key.Group))
+			s.o.Log.Error().Err(err).Str("group", v.ss.key.Group).Msg("share session cannot be read")
 		}
 	}
 }
