@@ -1,7 +1,9 @@
 # build    the binary, to bin/kshare
 # test     everything that CI runs: lint, unit with the race detector, fuzz targets for
 #          a few seconds each, e2e smoke set. Installs what it needs, or says what is missing
-# e2e      real Kafka 3.9, real Redis, two replicas, three client kinds, smaller sizes
+# e2e      real Kafka 3.9, real Redis, two replicas, three client kinds, smaller sizes; then
+#          the conformance checks, with a list of their states
+# e2e-native  the same share scenarios and conformance checks on Kafka 4.4 itself
 # e2e-full the whole matrix at full size: Kafka 3.9 and 4.4 with share groups off, older
 #          Java clients, and native Kafka 4.4 as the reference
 # bench    1,000,000 x 1 KB drained through kshare and from native Kafka, rates and memory
@@ -9,6 +11,8 @@
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME   ?= 3s
 GO_E2E      = go test -tags e2e -count=1 -p 1
+# From its own folder, for then go test prints the list of checks.
+CONFORMANCE = cd e2e/conformance && $(GO_E2E) -timeout 20m
 
 .PHONY: build test unit lint fuzz e2e e2e-native e2e-full bench clean
 
@@ -32,11 +36,14 @@ fuzz:
 
 e2e:
 	e2e/setup.sh smoke
-	$(GO_E2E) -timeout 20m ./e2e/...
+	$(GO_E2E) -timeout 20m ./e2e ./e2e/harness ./e2e/client
+	$(CONFORMANCE)
 
+e2e-native: export E2E_TARGET = native
 e2e-native:
 	e2e/setup.sh smoke
-	E2E_TARGET=native $(GO_E2E) -timeout 30m ./e2e
+	$(GO_E2E) -timeout 30m ./e2e
+	$(CONFORMANCE)
 
 e2e-full: export E2E_SIZE = full
 e2e-full:
@@ -45,7 +52,7 @@ e2e-full:
 	. e2e/versions && E2E_KAFKA=$$KAFKA_NEW $(GO_E2E) -timeout 60m -v ./e2e
 	. e2e/versions && for v in $$JAVA_CLIENTS; do \
 	  E2E_CLIENTS=java@$$v $(GO_E2E) -timeout 60m -v ./e2e || exit 1; done
-	E2E_TARGET=native $(GO_E2E) -timeout 60m -v ./e2e
+	E2E_TARGET=native $(GO_E2E) -timeout 60m -v ./e2e ./e2e/conformance
 
 bench:
 	e2e/setup.sh smoke

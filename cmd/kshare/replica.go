@@ -145,7 +145,9 @@ func (r *replica) ready() error {
 }
 
 // endpoint is where clients reach a node through this replica and all its kind.
-func (r *replica) endpoint(node int32) (host string, port int32, ok bool) { return r.c.proxy().Endpoint(node) }
+func (r *replica) endpoint(node int32) (host string, port int32, ok bool) {
+	return r.c.proxy().Endpoint(node)
+}
 
 // bind takes the HTTP port, and makes sure at once that the bootstrap port is free, even when upstream does not answer for a long time.
 func (r *replica) bind() (net.Listener, error) {

@@ -62,7 +62,7 @@ func newLog(w io.Writer, level zerolog.Level) zerolog.Logger {
 }
 
 // baseMemory is what a replica uses beside its cache of batches.
-const baseMemory = 128 << 20
+const baseMemory = 96 << 20
 
 // limitMemory makes the collector work harder before the heap doubles over a full cache. An operator's own GOMEMLIMIT stands.
 func limitMemory(cacheBytes int64) {
