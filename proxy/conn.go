@@ -93,7 +93,6 @@ func (c *conn) report() {
 	err := c.ending
 	c.mu.Unlock()
 	reason := reasonOf(err, CloseClient)
-	c.s.metrics.closed.WithLabelValues(string(reason)).Inc()
 	level := zerolog.WarnLevel
 	if quiet[reason] || reason == CloseUpstreamDial && !c.s.moan() {
 		level = zerolog.DebugLevel
@@ -104,6 +103,7 @@ func (c *conn) report() {
 		event = event.Err(closed.cause)
 	}
 	event.Msg("client connection closed")
+	c.s.metrics.closed.WithLabelValues(string(reason)).Inc() // last: who sees the count finds the line
 }
 
 // close ends the connection; only the first reason counts.
