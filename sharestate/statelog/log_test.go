@@ -244,8 +244,14 @@ func TestCallsOfOneInstantShareOnePipeline(t *testing.T) {
 		if sess, _, err = s.MoveSession(key, sess, 2, nil).Wait(bg); err != nil {
 			t.Fatal(err)
 		}
+		idle := func() bool {
+			s.pipe.mu.Lock()
+			defer s.pipe.mu.Unlock()
+			return s.pipe.running == 0
+		}
 		// The linger timer may cut a slow assembly in two, so look for one clean try.
 		eventually(t, "a request in one round trip", func() bool {
+			eventually(t, "lanes at rest", idle) // an answer comes a moment before its lane rests
 			before, start := s.Stats(), time.Now()
 			var ps []*Pending
 			for _, n := range names {
