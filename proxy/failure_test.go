@@ -227,9 +227,8 @@ func TestTombstoneClosesAllClients(t *testing.T) {
 	f.CloseClients(CloseTombstone)
 	a.expectClosed()
 	b.expectClosed()
-	eventually(t, "both told to serve", func() bool { return f.fake.closedConns() == 2 })
-	if n := f.closedWith(CloseTombstone); n != 2 {
-		t.Errorf("counted %d", n)
-	}
+	eventually(t, "both told to serve and counted", func() bool {
+		return f.fake.closedConns() == 2 && f.closedWith(CloseTombstone) == 2
+	})
 	f.dial().ask(1, &kmsg.MetadataRequest{Version: 9})
 }
