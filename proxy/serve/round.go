@@ -165,7 +165,7 @@ func (f *fetch) settleMove(ctx context.Context, p *statelog.PendingSession) {
 	for {
 		got, ok, err := p.Wait(ctx)
 		if v.final {
-			f.settleClose(got, ok, err)
+			f.settleClose(ctx, got, ok, err)
 			return
 		}
 		through, again := v.moved(got, ok, err)
@@ -202,23 +202,32 @@ func (f *fetch) noteAll(err error) {
 	}
 }
 
-// settleClose books the outcome of a close by epoch -1.
-func (f *fetch) settleClose(got statelog.Session, ok bool, err error) {
+// settleClose books the outcome of a close by epoch -1. The session may have gone on elsewhere since this replica saw it,
+// so that Redis held more partitions than were released, or been replaced: whatever session is there closes (spec 3.2).
+func (f *fetch) settleClose(ctx context.Context, got statelog.Session, ok bool, err error) {
 	v, s := f.visit, f.s
+	rest := &ending{key: v.ss.key, opened: got.Opened, replica: got.Replica, closed: ok}
 	switch {
 	case err != nil:
 		f.noteAll(err)
-	case ok:
-		f.moved = true
-		s.sessions.drop(v.ss)
-		s.unclaim(v.ss.key, v.seen.Opened)
-	case got.Opened == 0:
+		return
+	case !ok && got.Opened == 0:
 		f.refused = codeSessionNotFound
 		s.sessions.drop(v.ss)
-	default: // another session has taken its place
-		f.refused = codeSessionEpoch
-		if _, err := s.adopt(v.ss.key, got); err != nil {
+		return
+	case ok:
+		if rest.parts, err = decodeSessionParts(got.Body); err != nil {
 			s.o.Log.Error().Err(err).Str("group", v.ss.key.Group).Msg("share session cannot be read")
 		}
+		rest.parts = rest.parts.without(v.parts)
+	}
+	f.moved = true
+	s.sessions.drop(v.ss)
+	s.unclaim(v.ss.key, got.Opened)
+	if ok && len(rest.parts) == 0 {
+		return
+	}
+	if err := s.endSession(ctx, rest); err != nil {
+		go s.keepEnding([]*ending{rest})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kshare/proxy/upstream"
 )
@@ -104,6 +105,13 @@ func (ps sessionParts) update(add sessionParts, forget map[upstream.TP]bool) ses
 		}
 	}
 	return out
+}
+
+// without is the list less the partitions of another one.
+func (ps sessionParts) without(other sessionParts) sessionParts {
+	return slices.DeleteFunc(slices.Clone(ps), func(p sessionPart) bool {
+		return slices.ContainsFunc(other, func(o sessionPart) bool { return o.TP == p.TP })
+	})
 }
 
 // rotated gives the order in which a fetch tries the partitions: rotated left by the session epoch, so that none

@@ -336,3 +336,46 @@ func TestReopenedElsewhereKeepsItsRecordsWhenTheOldConnectionCloses(t *testing.T
 		t.Errorf("ack code %d", code)
 	}
 }
+
+func TestCloseByAReplicaWithAnOldViewOfTheSessionReleasesAllOfIt(t *testing.T) {
+	w := newWorld(t, 2)
+	topic := w.topic("t", 2)
+	w.produce("t", 0, 1, 1)
+	w.produce("t", 1, 1, 1)
+	w.alter("g", "share.auto.offset.reset", "earliest")
+	a, b := w.reps[0].member("g", "a").join("t"), w.reps[1].member("g", "b").join("t")
+	w.gets(a.fetch(with(topic, 0)), topic, entry{0, 0, 1})
+	other := a.on(w.reps[1])
+	if have := got(other.fetch(with(topic, 1)), topic, 1); len(have) != 1 {
+		t.Fatalf("partition 1: %v", have)
+	}
+	if resp := a.send(w.ctx, -1); resp.ErrorCode != 0 {
+		t.Fatalf("close: code %d", resp.ErrorCode)
+	}
+	took := map[int32]bool{}
+	for resp := b.open(topic, maxWait(5*time.Second)); len(took) < 2; resp = b.fetch(maxWait(5 * time.Second)) {
+		before := len(took)
+		for p := range int32(2) {
+			if len(got(resp, topic, p)) > 0 {
+				took[p] = true
+			}
+		}
+		if len(took) == before {
+			t.Fatalf("free after the close: %v", took)
+		}
+	}
+}
+
+func TestCloseByAReplicaThatKnowsTheSessionBeforeClosesTheOneThatIsThere(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 2, 2)
+	w.gets(a.open(topic, maxRecords(1)), topic, entry{0, 0, 1})
+	again := a.on(w.reps[1])
+	w.gets(again.open(topic, maxRecords(1)), topic, entry{1, 1, 1})
+	if resp := a.acknowledge(-1, topic, 0); resp.ErrorCode != 0 {
+		t.Fatalf("close: code %d", resp.ErrorCode)
+	}
+	w.gets(b.open(topic, maxWait(5*time.Second)), topic, entry{0, 0, 2}, entry{1, 1, 2})
+	if resp := again.send(w.ctx, 1); resp.ErrorCode != codeSessionNotFound {
+		t.Errorf("after the close: code %d", resp.ErrorCode)
+	}
+}

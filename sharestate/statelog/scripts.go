@@ -59,11 +59,13 @@ else redis.call('SETRANGE', KEYS[1], 0, ARGV[2]) end
 return 1
 `)
 
-	// closeScript: ARGV 1 = time of opening and replica of the session that may be removed.
+	// closeScript: ARGV 1 = time of opening and replica of the session that may be removed. Returns the session, or in a
+	// table what is there instead.
 	closeScript = newScript(`
-if redis.call('GETRANGE', KEYS[1], 0, 23) ~= ARGV[1] then return { redis.call('GET', KEYS[1]) } end
+local old = redis.call('GET', KEYS[1])
+if not old or string.sub(old, 1, 24) ~= ARGV[1] then return { old } end
 redis.call('DEL', KEYS[1])
-return 1
+return old
 `)
 
 	// buryScript removes a session of a dead replica. ARGV 1 = that replica.

@@ -136,11 +136,15 @@ func (s *Store) CloseSession(key SessionKey, opened int64, replica uint64) *Pend
 	p := s.pendingSession(key)
 	id := binary.BigEndian.AppendUint64(appendTime(nil, opened), replica)
 	p.send(closeScript, []any{s.sessionKey(key), id}, func(v any) error {
-		if err := p.compared(v, Session{}); err != nil || !p.ok {
-			return err
+		removed, ok := v.(string)
+		if !ok {
+			return p.compared(v, Session{})
 		}
+		p.ok = true
 		s.queue([]any{"SREM", s.sessionsKey(replica), key.name()})
-		return nil
+		var err error
+		p.session, err = parseSession(removed)
+		return err
 	})
 	return p
 }
@@ -178,9 +182,9 @@ func (s *Store) LoadSession(ctx context.Context, key SessionKey) (Session, bool,
 	return session, true, nil
 }
 
-// Wait returns the session as it is in Redis now. ok is false if the call changed nothing: session is then the one that
-// is stored, zero if there is none (after a Move or Close whose session was replaced or removed meanwhile). An error
-// wraps [ErrUnavailable]: whether the call took effect is not known.
+// Wait returns the session as it is in Redis now, or, after a Close, as it was. ok is false if the call changed nothing:
+// session is then the one that is stored, zero if there is none (after a Move or Close whose session was replaced or
+// removed meanwhile). An error wraps [ErrUnavailable]: whether the call took effect is not known.
 func (p *PendingSession) Wait(ctx context.Context) (session Session, ok bool, err error) {
 	p.store.pipe.kick()
 	timer := time.NewTimer(time.Until(p.deadline))

@@ -120,8 +120,8 @@ func TestOldConnectionDoesNotCloseTheSessionThatReplacedItsOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok, err := b.CloseSession(sk, moved.Opened, moved.Replica).Wait(bg); err != nil || !ok {
-			t.Fatal(ok, err)
+		if x, ok, err := b.CloseSession(sk, moved.Opened, moved.Replica).Wait(bg); err != nil || !ok || !same(x, moved) {
+			t.Fatalf("%+v %v %v", x, ok, err)
 		}
 		if _, ok := load(t, a); ok {
 			t.Fatal("still there")
