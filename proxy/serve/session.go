@@ -65,6 +65,13 @@ func (ss *shareSession) nonce() sharestate.SessionNonce {
 	return sharestate.SessionNonce{Opened: ss.head.Opened, Replica: ss.head.Replica}
 }
 
+// list is the session's partitions as known here.
+func (ss *shareSession) list() sessionParts {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.parts
+}
+
 // sameSession tells whether two headers are of one session, whatever its epoch.
 func sameSession(a, b statelog.Session) bool {
 	return a.Opened == b.Opened && a.Replica == b.Replica && a.Conn == b.Conn

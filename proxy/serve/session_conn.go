@@ -130,7 +130,8 @@ type ending struct {
 	// closed: Redis holds the session no more, and only the releases are left.
 	closed  bool
 	replica uint64
-	parts   sessionParts
+	// parts are the session's, as known here until Redis tells.
+	parts sessionParts
 }
 
 // endSessionsOf ends the sessions of a closed connection. What Redis does not take at once is tried again in the
@@ -145,6 +146,7 @@ func (s *Server) endSessionsOf(cs *connState) {
 	s.connMu.Unlock()
 	for _, e := range todo {
 		if ss := s.sessions.get(e.key); ss != nil && ss.nonce().Opened == e.opened {
+			e.parts, e.replica = ss.list(), ss.nonce().Replica
 			s.sessions.drop(ss)
 		}
 	}
@@ -190,7 +192,9 @@ func (s *Server) endSession(ctx context.Context, e *ending) error {
 		if err != nil {
 			return err
 		}
-		if !ok && e.parts != nil { // an earlier try closed it without learning so
+		// Gone already: an earlier try closed it without learning so, Redis lost it, or it was removed when this replica
+		// was taken for dead, and its fetches have acquired since.
+		if !ok && e.parts != nil {
 			e.closed = true
 			return s.endSession(ctx, e)
 		}

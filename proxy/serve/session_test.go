@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -378,4 +379,16 @@ func TestCloseByAReplicaThatKnowsTheSessionBeforeClosesTheOneThatIsThere(t *test
 	if resp := again.send(w.ctx, 1); resp.ErrorCode != codeSessionNotFound {
 		t.Errorf("after the close: code %d", resp.ErrorCode)
 	}
+}
+
+func TestSessionThatRedisLostFreesItsRecordsWhenTheConnectionCloses(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 2, 2)
+	w.gets(a.open(topic), topic, entry{0, 1, 1})
+	for _, key := range w.redis.Keys() {
+		if strings.Contains(key, ":s:{g/a/") {
+			w.redis.Del(key)
+		}
+	}
+	a.r.srv.ConnClosed(a.c)
+	w.gets(b.open(topic), topic, entry{0, 1, 2})
 }
