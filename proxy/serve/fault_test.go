@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -328,5 +329,33 @@ func TestRolledBackLogSkipsNothing(t *testing.T) {
 	w.gets(b.fetch(maxWait(5*time.Second)), topic, entry{2, 9, 1})
 	if code := a.ackCode(topic, 0, accept(0, 1)); code != 0 {
 		t.Errorf("held again after the rollback: code %d", code)
+	}
+}
+
+func TestTroubleAtTheFirstLookIsTriedAgainWhileTheFetchWaits(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 1, 1)
+	down := time.Now().Add(6 * time.Second)
+	w.kafka.ControlKey(2, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		w.kafka.KeepControl()
+		if time.Now().After(down) {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, topic := range req.(*kmsg.ListOffsetsRequest).Topics {
+			rt := kmsg.NewListOffsetsResponseTopic()
+			rt.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewListOffsetsResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.NotLeaderForPartition.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	a.open(topic)
+	w.gets(a.fetch(maxWait(20*time.Second)), topic, entry{0, 0, 1})
+	if late := time.Since(down); late > 5*time.Second {
+		t.Errorf("delivered %v after upstream was well again", late)
 	}
 }

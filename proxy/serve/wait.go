@@ -106,9 +106,9 @@ func (f *fetch) planWithin(ctx context.Context, items []*fetchItem, d time.Durat
 func (f *fetch) await(ctx context.Context, w *waiter, deadline time.Time) (present bool) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
-	again := time.NewTimer(time.Hour)
-	defer again.Stop()
 	dirty := map[*share]struct{}{}
+	again := time.NewTimer(f.nextTry(dirty))
+	defer again.Stop()
 	for tries := 0; ; {
 		last := false
 		if !f.retry || tries >= staleTries {
