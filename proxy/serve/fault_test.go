@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kshare/coordinator"
 	"kshare/sharestate"
 )
 
@@ -357,5 +358,17 @@ func TestTroubleAtTheFirstLookIsTriedAgainWhileTheFetchWaits(t *testing.T) {
 	w.gets(a.fetch(maxWait(20*time.Second)), topic, entry{0, 0, 1})
 	if late := time.Since(down); late > 5*time.Second {
 		t.Errorf("delivered %v after upstream was well again", late)
+	}
+}
+
+func TestDeadReplicaIsNotBuriedBeforeTheGroupsAreKnown(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 1, 1)
+	w.gets(a.open(topic), topic, entry{0, 0, 1})
+	r := w.reps[0]
+	groups := coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up},
+		Broker: coordinator.DefaultBrokerConfig(), Log: testLog()})
+	young := New(Options{Store: r.store, Groups: groups, Upstream: r.up, Log: testLog()})
+	if err := young.ReplicaDead(w.ctx, r.store.Nonce()); err == nil {
+		t.Error("a replica that does not know the groups yet says that all is released")
 	}
 }

@@ -17,6 +17,9 @@ const releaseBatch = 256
 // Records that come free wake waiting fetches on every replica. Doing it twice is harmless. An error means that some
 // partition was not reached; the caller tries again.
 func (s *Server) ReplicaDead(ctx context.Context, replica uint64) error {
+	if err := s.o.Groups.Ready(); err != nil { // just started: there may be groups that are not listed yet
+		return fmt.Errorf("index of groups: %w", err)
+	}
 	var first error
 	fail := func(err error) {
 		if first == nil && err != nil {
