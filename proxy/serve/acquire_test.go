@@ -358,3 +358,30 @@ func TestUninitializedPartitionIsAnError(t *testing.T) {
 		t.Error("a fetch with nothing but errors waited")
 	}
 }
+
+func TestLockExpiryWakesThoughTheClockTurnsOutToBeBehind(t *testing.T) {
+	w := newWorld(t, 1)
+	w.alter("g", "share.record.lock.duration.ms", "15000")
+	_, topic, a, b := groupOn(t, w, 1)
+	w.gets(a.open(topic), topic, entry{0, 0, 1})
+	b.open(topic)
+	sh := w.reps[0].srv.use("g", tpOf(topic.ID, 0))
+	defer sh.done()
+	at, ok := sh.nextDeadline()
+	if !ok {
+		t.Fatal("no deadline known")
+	}
+	w.advance(5 * time.Second)
+	w.eventually("the replica to know the time", func() bool {
+		return w.reps[0].store.Now() > time.Now().UnixMicro()+w.skew.Load()/1000-100_000
+	})
+	done := make(chan *kmsg.ShareFetchResponse)
+	go func() { done <- b.fetch(maxWait(25 * time.Second)) }()
+	w.eventually("the end of the lock to be near", func() bool { return w.reps[0].waiting() && sh.until(at) < 2*time.Second })
+	w.advance(-2 * time.Second)
+	began := time.Now()
+	w.gets(<-done, topic, entry{0, 0, 2})
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("woken after %v", took)
+	}
+}

@@ -179,7 +179,8 @@ func (sh *share) listen() bool {
 		case <-watched(reads[1]):
 			sh.wake()
 		case <-timer.C:
-			if due != 0 {
+			// Redis' clock may have turned out to be behind meanwhile: then it is too early.
+			if due != 0 && sh.until(due) <= 0 {
 				woken = due
 				sh.wake()
 			}
