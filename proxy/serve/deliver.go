@@ -33,10 +33,14 @@ func (f *fetch) giveBack(ctx context.Context) {
 	ctx, cancel := storeContext(ctx)
 	defer cancel()
 	for _, it := range f.items {
-		if len(it.acquired) > 0 {
-			releaseRanges(ctx, it.sh, f.visit.ss.key.Member, it.acquired, f.set)
-			it.acquired, it.records = nil, nil
-		}
+		f.giveBackItem(ctx, it)
+	}
+}
+
+func (f *fetch) giveBackItem(ctx context.Context, it *fetchItem) {
+	if len(it.acquired) > 0 {
+		releaseRanges(ctx, it.sh, f.visit.ss.key.Member, it.acquired, f.set)
+		it.acquired, it.records = nil, nil
 	}
 }
 

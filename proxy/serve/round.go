@@ -179,17 +179,39 @@ func (f *fetch) settleMove(ctx context.Context, p *statelog.PendingSession) {
 			f.noteAll(err)
 		case through:
 			f.moved = true
+		case got.Opened == 0:
+			f.refused = codeSessionNotFound
+			s.sessions.drop(v.ss)
+		case f.goOver(ctx, got):
+			v, p = f.visit, f.move()
+			s.o.Store.Kick()
+			continue
 		default:
 			f.refused = codeSessionEpoch
-			if got.Opened == 0 {
-				f.refused = codeSessionNotFound
-				s.sessions.drop(v.ss)
-			} else if _, err := s.adopt(v.ss.key, got); err != nil {
-				s.o.Log.Error().Err(err).Str("group", v.ss.key.Group).Msg("share session cannot be read")
-			}
 		}
 		return
 	}
+}
+
+// goOver takes the request to the session that Redis turned out to hold, if its epoch is the one that is due there: the
+// session that was known here was replaced elsewhere since. What was acquired on partitions of the old one is given back.
+func (f *fetch) goOver(ctx context.Context, got statelog.Session) bool {
+	ss, err := f.s.adopt(f.visit.ss.key, got)
+	if err != nil {
+		f.s.o.Log.Error().Err(err).Str("group", f.visit.ss.key.Group).Msg("share session cannot be read")
+		return false
+	}
+	v, ok := ss.step(f.visit.epoch, f.visit.change)
+	if !ok {
+		return false
+	}
+	f.visit = v
+	for _, it := range f.items {
+		if it.inSession = v.parts.has(it.part.TP); !it.inSession {
+			f.giveBackItem(ctx, it)
+		}
+	}
+	return true
 }
 
 // noteAll books that the session's step has an unknown outcome. What was acquired is delivered all the same: the client

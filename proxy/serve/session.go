@@ -180,6 +180,8 @@ type visit struct {
 	nonce sharestate.SessionNonce
 	parts sessionParts
 	epoch int32 // as the request says
+	// change is what the request does to the partition list; nil = nothing.
+	change func(sessionParts) sessionParts
 	// unsure: a try of the move was sent whose outcome is not known.
 	unsure bool
 	// final: epoch -1, the session closes with this request.
@@ -226,7 +228,7 @@ func (ss *shareSession) step(epoch int32, change func(sessionParts) sessionParts
 	if ss.isOver || epoch != -1 && epoch != ss.head.Epoch {
 		return nil, false
 	}
-	v := &visit{ss: ss, epoch: epoch, seen: ss.head, parts: ss.parts, final: epoch == -1,
+	v := &visit{ss: ss, epoch: epoch, change: change, seen: ss.head, parts: ss.parts, final: epoch == -1,
 		nonce: sharestate.SessionNonce{Opened: ss.head.Opened, Replica: ss.head.Replica}}
 	if v.final {
 		return v, true

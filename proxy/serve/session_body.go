@@ -109,9 +109,11 @@ func (ps sessionParts) update(add sessionParts, forget map[upstream.TP]bool) ses
 
 // without is the list less the partitions of another one.
 func (ps sessionParts) without(other sessionParts) sessionParts {
-	return slices.DeleteFunc(slices.Clone(ps), func(p sessionPart) bool {
-		return slices.ContainsFunc(other, func(o sessionPart) bool { return o.TP == p.TP })
-	})
+	return slices.DeleteFunc(slices.Clone(ps), func(p sessionPart) bool { return other.has(p.TP) })
+}
+
+func (ps sessionParts) has(tp upstream.TP) bool {
+	return slices.ContainsFunc(ps, func(p sessionPart) bool { return p.TP == tp })
 }
 
 // rotated gives the order in which a fetch tries the partitions: rotated left by the session epoch, so that none

@@ -392,3 +392,43 @@ func TestSessionThatRedisLostFreesItsRecordsWhenTheConnectionCloses(t *testing.T
 	a.r.srv.ConnClosed(a.c)
 	w.gets(b.open(topic), topic, entry{0, 1, 2})
 }
+
+func TestSessionReplacedElsewhereAtTheSameEpochIsServed(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 2, 3)
+	two := w.topic("two", 1)
+	w.produce("two", 0, 1, 1)
+	a.join("t", "two")
+	a.open(two, maxRecords(0))
+	other := a.on(w.reps[1])
+	if resp := other.send(w.ctx, 9); resp.ErrorCode != codeSessionEpoch { // now known there
+		t.Fatalf("code %d", resp.ErrorCode)
+	}
+	w.gets(a.open(topic, maxRecords(1)), topic, entry{0, 0, 1})
+	other.epoch = a.epoch
+	resp := other.fetch(with(topic, 0, accept(0, 0)))
+	if p, ok := part(resp, topic.ID, 0); !ok || p.AcknowledgeErrorCode != 0 {
+		t.Errorf("ack: %v %+v", ok, p)
+	}
+	if p, ok := part(resp, two.ID, 0); ok {
+		t.Errorf("a partition of the replaced session is answered: %+v", p)
+	}
+	w.gets(resp, topic, entry{1, 2, 1})
+	b := w.reps[0].member("g", "b")
+	if have := got(b.open(two), two, 0); len(have) != 1 {
+		t.Errorf("what was taken for the replaced session is not free: %v", have)
+	}
+}
+
+func TestAcknowledgeAtTheEpochOfASessionReplacedElsewhereIsServed(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 2, 3)
+	a.open(topic, maxRecords(0))
+	other := a.on(w.reps[1])
+	if resp := other.send(w.ctx, 9); resp.ErrorCode != codeSessionEpoch { // now known there
+		t.Fatalf("code %d", resp.ErrorCode)
+	}
+	w.gets(a.open(topic), topic, entry{0, 2, 1})
+	other.epoch = a.epoch
+	if code := other.ackCode(topic, 0, accept(0, 2)); code != 0 {
+		t.Errorf("code %d", code)
+	}
+}
