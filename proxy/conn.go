@@ -302,8 +302,15 @@ func (c *conn) upstreamConn() net.Conn {
 	return c.up
 }
 
+// maxDecoded bounds requests that are decoded here. No client has reason to come near it, and an array may promise an
+// element of a hundred bytes in memory for each byte of the frame.
+const maxDecoded = 4 << 20
+
 // serveWhole reads the request, waits for its turn and has it answered.
 func (c *conn) serveWhole(h header, rt route) error {
+	if h.size > maxDecoded {
+		return closing(CloseOversizedFrame, fmt.Errorf("%s of %d bytes; what is read here may have %d", apiName(h.key), h.size, maxDecoded))
+	}
 	frame, err := readFrame(c.in, h.size)
 	if err != nil {
 		return closing(CloseTruncated, err)

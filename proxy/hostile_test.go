@@ -53,6 +53,23 @@ func TestHostileFramesEndWithTheirReasonAndOneLogLine(t *testing.T) {
 	f.dial().ask(1, &kmsg.MetadataRequest{Version: 9})
 }
 
+func TestRequestThatIsDecodedHereIsSmall(t *testing.T) {
+	up := startUpstream(t)
+	f := startProxy(t, setup{addrs: up.ListenAddrs(), apis: shareAPIs()})
+	for _, key := range []byte{10, 18, 76, 78} {
+		w := f.dial()
+		w.send([]byte{0, 0x40, 0, 1, 0, key, 0, 1, 0, 0, 0, 1})
+		w.expectClosed()
+	}
+	eventually(t, "counted", func() bool { return f.closedWith(CloseOversizedFrame) == 4 })
+	w := f.dial() // what is only relayed may be large
+	w.send([]byte{0, 0x40, 0, 1, 0, 1, 0, 4, 0, 0, 0, 1})
+	w.send(make([]byte, 4<<20-7))
+	if _, err := w.receive(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSilentConnectionIsClosed(t *testing.T) {
 	up := startUpstream(t)
 	f := startProxy(t, setup{addrs: up.ListenAddrs(), cfg: func(c *Config) { c.FirstRequest = 50 * time.Millisecond }})
