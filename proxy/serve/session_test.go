@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kshare/proxy/upstream"
+	"kshare/sharestate/statelog"
 )
 
 // groupFromStart makes a topic of one partition with n single-record batches and a group that starts at the log start,
@@ -431,4 +432,24 @@ func TestAcknowledgeAtTheEpochOfASessionReplacedElsewhereIsServed(t *testing.T) 
 	if code := other.ackCode(topic, 0, accept(0, 2)); code != 0 {
 		t.Errorf("code %d", code)
 	}
+}
+
+func TestFetchThatOutlivesItsSessionElsewhereKeepsNothing(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 2, 1)
+	w.gets(a.open(topic), topic, entry{0, 0, 1})
+	other := a.on(w.reps[1])
+	done := make(chan *kmsg.ShareFetchResponse)
+	go func() { done <- other.send(w.ctx, 1, with(topic, 0, accept(0, 0)), maxWait(20*time.Second)) }()
+	w.eventually("the fetch to wait", w.reps[1].waiting)
+	w.eventually("its step of the session", func() bool {
+		x, _, err := w.reps[0].store.LoadSession(w.ctx, statelog.SessionKey{Group: "g", Member: "a", Node: -1})
+		w.must(err)
+		return x.Epoch == 2
+	})
+	a.r.srv.ConnClosed(a.c)
+	w.produce("t", 0, 1, 1)
+	if resp := <-done; resp.ErrorCode != codeSessionNotFound {
+		t.Errorf("code %d, acquired %v", resp.ErrorCode, got(resp, topic, 0))
+	}
+	w.gets(b.open(topic, maxWait(5*time.Second)), topic, entry{1, 1, 2})
 }

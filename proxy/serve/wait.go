@@ -132,6 +132,10 @@ func (f *fetch) await(ctx context.Context, w *waiter, deadline time.Time) (prese
 		}
 		w.wakes(dirty)
 		f.attempt(ctx, dirty, last)
+		if f.took() && f.orphaned(ctx) {
+			f.refused = codeSessionNotFound
+			return true
+		}
 		if last || f.took() || f.allFailed() || f.broken() {
 			return !clientGone(ctx)
 		}
@@ -174,6 +178,19 @@ func (f *fetch) attempt(ctx context.Context, dirty map[*share]struct{}, last boo
 	if f.took() && f.visit.ss.over() {
 		f.giveBack(ctx) // the session was closed while this fetch waited
 	}
+}
+
+// orphaned tells whether the session ended elsewhere while the fetch waited; the release may then have come before what was
+// acquired now. A session of this very connection ends after this request, so only others are asked for.
+func (f *fetch) orphaned(ctx context.Context) bool {
+	key, opened := f.visit.ss.key, f.visit.nonce.Opened
+	if f.cs.owns(key, opened, f.s) {
+		return false
+	}
+	ctx, cancel := storeContext(ctx)
+	defer cancel()
+	got, ok, err := f.s.o.Store.LoadSession(ctx, key)
+	return err == nil && (!ok || got.Opened != opened)
 }
 
 // yield leaves partitions alone that another fetch here is acquiring from at this moment: a record that wakes a hundred
