@@ -24,9 +24,9 @@ import (
 // Its acknowledgements stay applied: the member held the records, and a client only sends the same epoch again when it
 // repeats a request.
 //
-// The answer was due before Redis told the outcome: reclaim waits for it in the background and gives back what was taken.
-// Where the log itself could not learn the outcome (statelog.ErrUnavailable), records that were taken all the same come
-// back with the session's end or when their locks run out.
+// The answer was due before Redis told the outcome, above all because Redis was away: reclaim waits for it in the
+// background and gives back what was taken. Left locked, such records would fill the window and stop the partition. Where
+// the outcome cannot be learned they come back with the session's end or when their locks run out.
 
 // giveBack releases what the request took, range by range, so that one that is no longer held does not keep the others.
 func (f *fetch) giveBack(ctx context.Context) {
@@ -68,8 +68,15 @@ func (s *Server) reclaim(v *visit, sh *share, o sent, set sharestate.Settings) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), reclaimWait)
 		defer cancel()
-		res, err := o.pending.Wait(ctx)
-		if err != nil {
+		go func() {
+			select {
+			case <-s.drain:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		res, ok := o.pending.Outcome(ctx)
+		if !ok {
 			return
 		}
 		r, err := sharestate.DecodeAcquireResult(res[o.take])

@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,5 +372,82 @@ func TestDeadReplicaIsNotBuriedBeforeTheGroupsAreKnown(t *testing.T) {
 	young := New(Options{Store: r.store, Groups: groups, Upstream: r.up, Log: testLog()})
 	if err := young.ReplicaDead(w.ctx, r.store.Nonce()); err == nil {
 		t.Error("a replica that does not know the groups yet says that all is released")
+	}
+}
+
+// gate is a way to Redis whose answers can be held back.
+type gate struct{ sync.RWMutex }
+
+// newGate opens a gate to Redis for the replicas that are started next.
+func (w *world) newGate() *gate {
+	w.Helper()
+	l, err := net.Listen("tcp", freeAddr(w))
+	w.must(err)
+	g := &gate{}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			redis, err := net.Dial("tcp", w.redis.Addr())
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			all.Go(func() {
+				_, _ = io.Copy(redis, client)
+				_ = redis.Close()
+			})
+			all.Go(func() {
+				g.pass(client, redis)
+				_ = client.Close()
+			})
+		}
+	})
+	w.Cleanup(func() { _ = l.Close(); all.Wait() })
+	w.front = l.Addr().String()
+	return g
+}
+
+func (g *gate) pass(client, redis net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := redis.Read(buf)
+		if err != nil {
+			return
+		}
+		g.RLock()
+		_, err = client.Write(buf[:n])
+		g.RUnlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func TestWhatWasAcquiredWhileRedisHungIsGivenBack(t *testing.T) {
+	w := newWorld(t, 0)
+	g := w.newGate()
+	w.reps = append(w.reps, w.startReplica())
+	_, topic, a, b := groupOn(t, w, 3)
+	w.gets(a.open(topic, maxRecords(1)), topic, entry{0, 0, 1})
+	b.open(topic, maxRecords(0))
+	g.Lock()
+	resp := a.fetch(with(topic, 0, accept(0, 0)), maxWait(100*time.Millisecond))
+	g.Unlock()
+	if have := got(resp, topic, 0); len(have) > 0 {
+		t.Fatalf("acquired %v without Redis' word", have)
+	}
+	began := time.Now()
+	for next := int64(1); next < 3; {
+		have := got(b.fetch(maxWait(5*time.Second)), topic, 0)
+		if time.Since(began) > 15*time.Second {
+			t.Fatalf("offset %d is still held", next)
+		}
+		for _, e := range have {
+			next = max(next, e.last+1)
+		}
 	}
 }

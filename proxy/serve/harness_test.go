@@ -36,6 +36,8 @@ type world struct {
 	redis *miniredis.Miniredis
 	skew  atomic.Int64 // ns that Redis' clock is ahead
 	reps  []*rep
+	// front is where replicas that are started from now on reach Redis; empty = directly.
+	front string
 	// options of every replica's store.
 	options statelog.Options
 	conns   atomic.Uint64
@@ -151,7 +153,11 @@ func (u testUse) InUse(ctx context.Context, group string) (bool, error) {
 // startReplica starts a replica; its life ends with the test or by kill.
 func (w *world) startReplica() *rep {
 	w.Helper()
-	client, err := statelog.Connect("redis://" + w.redis.Addr() + "/0")
+	addr := w.redis.Addr()
+	if w.front != "" {
+		addr = w.front
+	}
+	client, err := statelog.Connect("redis://" + addr + "/0")
 	w.must(err)
 	r := &rep{w: w}
 	r.up, err = upstream.New(upstream.Config{Seeds: w.kafka.ListenAddrs(), MetadataMaxAge: 300 * time.Millisecond}, testLog())

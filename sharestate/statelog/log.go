@@ -215,7 +215,7 @@ func (c *core) dropUnsettled() {
 		return
 	}
 	for _, p := range c.unsettled.pendings {
-		if !p.finished() && time.Now().Before(p.deadline) {
+		if p.wanted.Load() || !p.finished() && time.Now().Before(p.deadline) {
 			return
 		}
 	}

@@ -76,8 +76,8 @@ func TestAnErrorAnswersOnlyWhoAskedBefore(t *testing.T) {
 	asked := time.Now()
 	before := &reader{at: asked.Add(-time.Second), want: asked.Add(-time.Hour), done: make(chan error, 1)}
 	after := &reader{at: asked.Add(time.Second), want: asked.Add(-time.Hour), done: make(chan error, 1)}
-	early := &Pending{core: c, at: before.at, done: make(chan struct{})}
-	later := &Pending{core: c, at: after.at, done: make(chan struct{})}
+	early := &Pending{core: c, at: before.at, done: make(chan struct{}), settled: make(chan struct{})}
+	later := &Pending{core: c, at: after.at, done: make(chan struct{}), settled: make(chan struct{})}
 	c.mu.Lock()
 	c.readers, c.waiting = []*reader{before, after}, []*Pending{early, later}
 	c.gone(&flight{kind: flightLoad, start: asked})

@@ -354,3 +354,40 @@ func TestNoAnswerIsUnavailableWithinTheTimeAndTheOpIsNotDoubledLater(t *testing.
 		}
 	})
 }
+
+func TestOutcomeOfAnOpIsLearnedAfterItsCallerWasAnswered(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv server) {
+		f := newFaultyNet(t, srv.addr())
+		l := NewLogs(newStore(t, f.addr(), func(o *Options) { o.Timeout = 300 * time.Millisecond }), "book", newBook).Get("g")
+		mustCreate(t, l)
+		add(t, l, "first")
+		f.judge(func([]byte) verdict { return stall })
+		p := l.Submit([]byte("stalled"))
+		if _, err := p.Wait(bg); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("got %v", err)
+		}
+		type outcome struct {
+			results [][]byte
+			ok      bool
+		}
+		learned := make(chan outcome, 1)
+		go func() {
+			results, ok := p.Outcome(bg)
+			learned <- outcome{results, ok}
+		}()
+		eventually(t, "somebody to ask", p.wanted.Load)
+		f.judge(nil)
+		f.cutAll()
+		select {
+		case o := <-learned:
+			if !o.ok || place(t, o.results[0]) != 1 {
+				t.Fatalf("%+v", o)
+			}
+		case <-time.After(15 * time.Second):
+			t.Fatal("nothing is learned")
+		}
+		if n := count(entries(t, l), "stalled"); n != 1 {
+			t.Fatalf("the op is there %d times", n)
+		}
+	})
+}
