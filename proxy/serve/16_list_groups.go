@@ -12,7 +12,7 @@ import (
 //
 //	v4: states, and a filter on them; v5: types, and a filter on them (KIP-848)
 //
-// Behaviours (spec 2.4): filters ignore case, and an unknown name in one matches nothing. Without DESCRIBE on the cluster
+// Behaviours: filters ignore case, and an unknown name in one matches nothing. Without DESCRIBE on the cluster
 // only groups with DESCRIBE on themselves are listed. Where upstream knows less than the client asks for, kshare applies
 // the type filter on its behalf. The groups that hold kshare's checkpoints are left out, unless classic groups alone are
 // asked for by the type filter.

@@ -10,7 +10,7 @@ import (
 //
 //	v2: flexible; v3: messages (Kafka 4.4)
 //
-// Behaviours (spec 7.6): DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. The logs of its
+// Behaviours: DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. The logs of its
 // share-partitions stay too, as of an incarnation that is over: a group made anew under the id starts by the reset policy.
 
 func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, error) {

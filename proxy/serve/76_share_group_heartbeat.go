@@ -47,7 +47,7 @@ func (s *Server) shareGroupHeartbeat(ctx context.Context, r *Request) (kmsg.Resp
 	return resp, nil
 }
 
-// checkHeartbeat applies the checks 2-4 of spec 6.2.
+// checkHeartbeat applies the checks that need nothing of the group: permissions and the member id, in the broker's order.
 func (s *Server) checkHeartbeat(ctx context.Context, r *Request, req *kmsg.ShareGroupHeartbeatRequest) (int16, *string) {
 	if ok, err := s.mayGroup(ctx, r.Conn, opRead, req.GroupID); err != nil {
 		return codeCoordUnavailable, nil

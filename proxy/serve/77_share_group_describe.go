@@ -14,7 +14,7 @@ import (
 //
 //	v1: Kafka 4.1
 //
-// Behaviours (spec 7.2): an unknown group, or one of another type, is GROUP_ID_NOT_FOUND with state Dead; a group whose
+// Behaviours: an unknown group, or one of another type, is GROUP_ID_NOT_FOUND with state Dead; a group whose
 // members hold a topic that the client may not DESCRIBE shows neither members nor state.
 
 func (s *Server) shareGroupDescribe(ctx context.Context, r *Request) (kmsg.Response, error) {

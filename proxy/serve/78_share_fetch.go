@@ -16,8 +16,8 @@ import (
 //	v1: MaxRecords, BatchSize, AcquisitionLockTimeoutMs (Kafka 4.1; v0 is gone and incompatible)
 //	v2: ShareAcquireMode (KIP-1206), IsRenewAck (KIP-1222)
 //
-// Behaviours: checks in the order of spec 3.1; no group membership is asked for; the response's content follows spec
-// 3.4. A connection of a node's own port gets NOT_LEADER_OR_FOLLOWER with the leader for partitions that another node
+// Behaviours: checks in the broker's order; no group membership is asked for; the response lists
+// what answer says. A connection of a node's own port gets NOT_LEADER_OR_FOLLOWER with the leader for partitions that another node
 // leads, as from a broker; the bootstrap port serves any partition. Where Redis or upstream is away, partitions answer
 // KAFKA_STORAGE_ERROR when MaxWait is over, never a COORDINATOR_* code: Java clients throw on those.
 
@@ -80,7 +80,7 @@ func knownMode(m sharestate.AcquireMode) bool {
 	return m == sharestate.BatchOptimized || m == sharestate.RecordLimit
 }
 
-// checkShare applies the checks that ShareFetch and ShareAcknowledge share: 2-4 of spec 3.1.
+// checkShare applies the checks that ShareFetch and ShareAcknowledge share: group id, permission, member id.
 func (s *Server) checkShare(ctx context.Context, c *Conn, group, member *string) int16 {
 	if group == nil {
 		return codeInvalidRequest
@@ -121,7 +121,7 @@ func (s *Server) newFetch(c *Conn, cs *connState, req *kmsg.ShareFetchRequest) *
 	return f
 }
 
-// enter opens the session or takes it a step on (spec 3.2).
+// enter opens the session or takes it a step on.
 func (f *fetch) enter(ctx context.Context, req *kmsg.ShareFetchRequest) (int16, error) {
 	key := statelog.SessionKey{Group: *req.GroupID, Member: *req.MemberID, Node: f.conn.Node}
 	add := make(sessionParts, len(f.acks.parts))

@@ -16,7 +16,7 @@ import (
 //	v0: Kafka 4.1
 //	v1: Lag (KIP-1226)
 //
-// Behaviours (spec 7.3): existence and type of the group are not asked for; Topics null means every initialized partition
+// Behaviours: existence and type of the group are not asked for; Topics null means every initialized partition
 // of topics that the client may DESCRIBE; named topics without that permission come last, with an error. StartOffset is
 // -1 until the first state write that a broker would have made. Lag is the partition's end less StartOffset less what is
 // finished behind it.

@@ -94,7 +94,7 @@ func ackBatch(first, last int64, types []int8) sharestate.AckBatch {
 	return b
 }
 
-// validateAcks applies the checks 2-7 of spec 5.2 to one partition's batches, in their order.
+// validateAcks applies the checks of a request that need no state to one partition's batches, in their order.
 func validateAcks(batches []sharestate.AckBatch, version int16, renew bool) int16 {
 	highest := sharestate.AckReject
 	if version >= 2 {

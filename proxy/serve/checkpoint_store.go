@@ -16,7 +16,7 @@ import (
 )
 
 // Checkpoints keeps, outside of Redis, where every share-partition stands: as committed offsets of an upstream group
-// `<prefix>.<group>` that nobody consumes by (design 6.5). Lag tools can read them. What goes wrong with them is logged,
+// `<prefix>.<group>` that nobody consumes by. Lag tools can read them. What goes wrong with them is logged,
 // counted and tried again, and disturbs nobody; only where Redis does not know a group or a share-partition the answer
 // waits for the word of its checkpoint, because without it records might be skipped.
 //

@@ -14,7 +14,7 @@ import (
 //     request took along with the rest. It comes after the request's own ops, because ConnClosed waits for the request
 //     and a log takes ops of one replica in the order of Submit. Nothing is given back here: a Release op frees all that
 //     the session holds, and giving back the single ranges could hit a newer session of the same member (acknowledgements
-//     compare the member only, spec 5.3).
+//     compare the member only).
 //   - on another connection the session lives on, so giveBack releases exactly the ranges that this request took. A newer
 //     session of the member can only stand there if the old one was closed or replaced in the same moment; at worst a
 //     record is then delivered again. A response that is lost after it was written stays locked until the lock runs out,

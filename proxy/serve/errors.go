@@ -10,7 +10,7 @@ import (
 	"kshare/sharestate/statelog"
 )
 
-// Codes on the wire. Only the codes of spec 3.5 that clients take quietly are used for trouble that passes: clients
+// Codes on the wire. Only codes that clients take quietly are used for trouble that passes: clients
 // throw on COORDINATOR_* in a ShareFetch.
 var (
 	codeNone             = int16(0)
@@ -32,13 +32,13 @@ var (
 )
 
 var (
-	// errUninitialized: the group does not say that the share-partition is initialized (spec 3.5).
+	// errUninitialized: the group does not say that the share-partition is initialized.
 	errUninitialized = errors.New("share-partition was never initialized")
 	// errNoStart: share.auto.offset.reset finds no offset (by_duration without a young record).
 	errNoStart = errors.New("no start offset by the reset policy")
 )
 
-// partitionTrouble maps what went wrong with one share-partition to the code of spec 3.5. passing tells that the trouble
+// partitionTrouble maps what went wrong with one share-partition to the code that a broker has for it. passing tells that the trouble
 // may pass while the fetch waits; then the code is answered only when the wait is over.
 func partitionTrouble(err error) (code int16, passing bool) {
 	switch {
@@ -95,7 +95,7 @@ func coordinatorError(err error) (int16, *string) {
 }
 
 // ackTrouble maps what went wrong with an acknowledgement that was not judged. KAFKA_STORAGE_ERROR makes clients send it
-// again; a share-partition without a log has never handed out anything (spec 5.2, check 11).
+// again; a share-partition without a log has never handed out anything.
 func ackTrouble(err error) int16 {
 	if errors.Is(err, statelog.ErrMissing) || errors.Is(err, upstream.ErrUnknownTopicOrPartition) {
 		return codeUnknownTopic

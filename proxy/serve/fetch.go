@@ -195,7 +195,7 @@ func (f *fetch) broken() bool {
 }
 
 // share splits the record budget over the plans, in the order of the items: what the first may take the others may not.
-// A partition that is reached with nothing left is answered empty (spec 3.6). Only the first batch of all may exceed its
+// A partition that is reached with nothing left is answered empty. Only the first batch of all may exceed its
 // part of the byte budget.
 func (f *fetch) share(items []*fetchItem, b bounds) {
 	left, first := f.records, true

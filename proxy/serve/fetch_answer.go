@@ -8,7 +8,7 @@ import (
 	"kshare/proxy/upstream"
 )
 
-// answer fills the response by the rules of spec 3.4.
+// answer fills the response: what a broker lists, and what it leaves out (KIP-932).
 func (f *fetch) answer(resp *kmsg.ShareFetchResponse) {
 	resp.AcquisitionLockTimeoutMillis = f.cfg.LockDurationMs
 	told := map[upstream.TP]sessionPart{}
@@ -47,7 +47,7 @@ func (f *fetch) answer(resp *kmsg.ShareFetchResponse) {
 }
 
 // answerable tells whether an empty entry may be listed: not for a partition that could not be tried because its window
-// is full (spec 3.4), but also where nothing was to be fetched at all.
+// is full, but also where nothing was to be fetched at all.
 func (f *fetch) answerable(it *fetchItem) bool { return it.tried || !f.take }
 
 // ackEntries gives the partitions whose acknowledgement result is listed: with any batches in the request, all that it

@@ -16,7 +16,7 @@ func (f *fetch) configure(cfg coordinator.Config) {
 }
 
 // resolve makes the items of the request: the session's partitions in the order of their turn, then those that are
-// named for their acknowledgements only; with topic, permission and leader of each (spec 3.5, 5.2).
+// named for their acknowledgements only; with topic, permission and leader of each.
 func (f *fetch) resolve(ctx context.Context) {
 	inSession := map[upstream.TP]bool{}
 	for _, p := range f.visit.parts.rotated(f.visit.epoch) {
@@ -89,7 +89,7 @@ func (f *fetch) judge(it *fetchItem, t topicAnswer, allowed map[string]bool, aut
 }
 
 // refuse answers the partition with an error. Acknowledgements that failed their own checks keep that code, except for
-// an unknown topic id, which is looked at first (spec 5.2).
+// an unknown topic id, which is looked at first.
 func (it *fetchItem) refuse(fetch, ack int16) {
 	it.code = fetch
 	if it.acks == nil || len(it.acks.batches) == 0 {

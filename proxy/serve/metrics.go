@@ -6,7 +6,7 @@ import (
 	"kshare/sharestate"
 )
 
-// metrics of the served side; the names follow the broker's ShareGroupMetrics and SharePartitionMetrics (spec 11).
+// metrics of the served side; the names follow the broker's ShareGroupMetrics and SharePartitionMetrics.
 type metrics struct {
 	acks         [5]prometheus.Counter // by AckType
 	acquired     prometheus.Counter

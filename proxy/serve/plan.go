@@ -140,7 +140,7 @@ func (p *plan) acquire(v *visit, batchSize int32, mode sharestate.AcquireMode, s
 }
 
 // records are the stored batches from the first to the last acquired offset, unchanged. They may hold offsets that are
-// not acquired; AcquiredRecords tells which are (spec 4.3).
+// not acquired; AcquiredRecords tells which are.
 func (p *plan) records(acquired []sharestate.Acquired) []byte {
 	first, last := acquired[0].First, acquired[len(acquired)-1].Last
 	size := 0

@@ -225,7 +225,7 @@ func (f *fetch) noteAll(err error) {
 }
 
 // settleClose books the outcome of a close by epoch -1. The session may have gone on elsewhere since this replica saw it,
-// so that Redis held more partitions than were released, or been replaced: whatever session is there closes (spec 3.2).
+// so that Redis held more partitions than were released, or been replaced: whatever session is there closes.
 func (f *fetch) settleClose(ctx context.Context, got statelog.Session, ok bool, err error) {
 	v, s := f.visit, f.s
 	rest := &ending{key: v.ss.key, opened: got.Opened, replica: got.Replica, closed: ok}

@@ -13,7 +13,7 @@ import (
 	"kshare/sharestate/statelog"
 )
 
-// Share sessions (KIP-932, spec 3.2-3.4) live in Redis, one key per (group, member, node). A replica caches those it has
+// Share sessions (KIP-932) live in Redis, one key per (group, member, node). A replica caches those it has
 // met. The cached header is what Redis will hold after the moves that this replica has sent; a move is a
 // compare-and-set on it, so a request that another replica has overtaken is found out in the round trip that carries its
 // ops. A cached session alone never refuses a request: refusals are judged on what Redis holds.
@@ -29,7 +29,7 @@ type shareSession struct {
 	// head is the header that Redis will hold once the moves under way are through; its Body is unused.
 	head statelog.Session
 	// doubt holds epochs that Redis may still stand at because a move's outcome was never learned. Clients count on
-	// after such a request (spec 10.1), so the session continues from whichever of them Redis turns out to hold.
+	// after such a request, so the session continues from whichever of them Redis turns out to hold.
 	doubt []int32
 	parts sessionParts
 	// ended is closed when this replica learns that the session is closed or replaced; waiting fetches end then.

@@ -13,10 +13,10 @@ import (
 type sessionPart struct {
 	upstream.TP
 	// resolved: the topic id was known upstream at some time while in this session. An id that was never known is
-	// answered UNKNOWN_TOPIC_ID, one that is known no more UNKNOWN_TOPIC_OR_PARTITION (spec 3.2).
+	// answered UNKNOWN_TOPIC_ID, one that is known no more UNKNOWN_TOPIC_OR_PARTITION.
 	resolved bool
 	// owed: the next response lists the partition even if it is empty, because it is new or its last entry was an error
-	// (spec 3.4 c, d).
+	//.
 	owed bool
 }
 
@@ -117,7 +117,7 @@ func (ps sessionParts) has(tp upstream.TP) bool {
 }
 
 // rotated gives the order in which a fetch tries the partitions: rotated left by the session epoch, so that none
-// starves (spec 3.6).
+// starves.
 func (ps sessionParts) rotated(epoch int32) sessionParts {
 	if epoch < 1 || len(ps) < 2 {
 		return ps

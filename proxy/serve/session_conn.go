@@ -11,7 +11,7 @@ import (
 )
 
 // A share session belongs to the connection that opened it: when that closes, the session ends and what the member
-// holds under it on the session's partitions is free at once (spec 3.3). This file keeps that bond.
+// holds under it on the session's partitions is free at once. This file keeps that bond.
 
 // connState is what this replica knows of a client connection that has used a share session.
 type connState struct {

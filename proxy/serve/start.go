@@ -75,7 +75,7 @@ func (sh *share) look(ctx context.Context, init coordinator.Initialized) (at sig
 }
 
 // start resolves share.auto.offset.reset and appends the outcome before anybody waits, so that `latest` is resolved
-// once: of several replicas the first in the log wins (design 4).
+// once: of several replicas the first in the log wins.
 func (sh *share) start(ctx context.Context, reset coordinator.OffsetReset) error {
 	ts := upstream.AtEnd
 	switch reset.Kind {

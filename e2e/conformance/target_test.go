@@ -1,0 +1,218 @@
+//go:build e2e
+
+package conformance
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kshare/e2e/harness"
+)
+
+var suite *harness.Suite
+
+func native() bool { return os.Getenv("E2E_TARGET") == "native" }
+func full() bool   { return os.Getenv("E2E_SIZE") == "full" }
+
+// differences is all in which kshare differs from a broker on purpose.
+type differences struct {
+	// noHint is CurrentLeader's leader and epoch beside an error that has no hint: franz-go before 1.22.3 takes 0 for a
+	// broker id there.
+	noHint int32
+	// startLags: DescribeShareGroupOffsets tells the start offset from before the last acknowledgement, because a
+	// broker writes it down together with the states that move it. Lag is right all the same.
+	startLags bool
+	// sleepsThroughRelease: a release or the close of a session does not end another member's waiting fetch.
+	sleepsThroughRelease bool
+	// logStartDelay: so long may deleted records be delivered yet, because what is read ahead of fetches hears of the
+	// new log start with the next answer from upstream.
+	logStartDelay time.Duration
+}
+
+func allowed() differences {
+	if native() {
+		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true}
+	}
+	return differences{noHint: -1, logStartDelay: time.Second}
+}
+
+// The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.
+const (
+	sessionLimit = 1000 // group.share.max.share.sessions
+	shortLock    = 5000 // ms; what tests of a lock's end set
+)
+
+var shareSettings = map[string]string{
+	"group.share.min.record.lock.duration.ms": "1000",
+	"group.share.assignment.interval.ms":      "0",
+	"group.share.max.size":                    "100",
+	"group.share.max.share.sessions":          fmt.Sprint(sessionLimit),
+}
+
+// guardSettings: access is open unless a test denies it.
+var guardSettings = map[string]string{
+	"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+	"allow.everyone.if.no.acl.found": "true",
+	"log.cleaner.backoff.ms":         "300", // compaction is waited for
+}
+
+// openSettings: without an authorizer. With one, Kafka 4.4.0 fails a ShareFetch whole (UNKNOWN_SERVER_ERROR, a null
+// pointer) if the session holds a topic id that it does not know.
+var openSettings = map[string]string{
+	"log.cleaner.backoff.ms": "300",
+}
+
+type target struct {
+	bootstrap string
+	kafka     *harness.Kafka
+	replicas  *harness.Replicas // nil on native
+}
+
+// startOpen and startGuarded start what tests run on, at its first use. kshare is always over a guarded Kafka.
+var (
+	startOpen    = sync.OnceValues(func() (*target, error) { return startNative(openSettings) })
+	startGuarded = sync.OnceValues(func() (*target, error) {
+		if native() {
+			return startNative(guardSettings)
+		}
+		return startKshare()
+	})
+)
+
+func startTarget(guarded bool) (*target, error) {
+	if native() && !guarded {
+		return startOpen()
+	}
+	return startGuarded()
+}
+
+func startNative(settings map[string]string) (*target, error) {
+	config := maps.Clone(settings)
+	maps.Copy(config, shareSettings)
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), ShareGroups: true, Config: config})
+	if err != nil {
+		return nil, err
+	}
+	return &target{bootstrap: k.Bootstrap, kafka: k}, nil
+}
+
+func startKshare() (*target, error) {
+	version := os.Getenv("E2E_KAFKA")
+	if version == "" {
+		version = suite.Version("KAFKA_OLD")
+	}
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Config: guardSettings})
+	if err != nil {
+		return nil, err
+	}
+	r, err := suite.StartRedis()
+	if err != nil {
+		return nil, err
+	}
+	var flags []string
+	for _, key := range slices.Sorted(maps.Keys(shareSettings)) {
+		flags = append(flags, "--broker-config", key+"="+shareSettings[key])
+	}
+	rs, err := suite.StartReplicas(2, k, r, flags...)
+	if err != nil {
+		return nil, err
+	}
+	suite.OnClose(rs.Close)
+	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs}, nil
+}
+
+// at is the address of a node as replica i serves it; on native there is only the node.
+func (tg *target) at(replica int, node string) string {
+	if tg.replicas == nil {
+		return node
+	}
+	_, port, _ := net.SplitHostPort(node)
+	return net.JoinHostPort(harness.ReplicaHost(replica), port)
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "100") // what runs in parallel here mostly waits
+	var err error
+	if suite, err = harness.NewSuite(); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	suite.Close()
+	list := states.String()
+	os.WriteFile(filepath.Join(suite.Dir, "conformance.txt"), []byte(list), 0o644)
+	fmt.Print(list)
+	os.Exit(code)
+}
+
+const firstCheck, lastCheck = 45, 114
+
+// checkStates collects what became of each check.
+type checkStates struct {
+	mu    sync.Mutex
+	state map[int]string
+	name  map[int]string
+}
+
+var states = checkStates{state: map[int]string{}, name: map[int]string{}}
+
+// record books the check that a test's name begins with, at the end of the test. Sub-tests count with their parent.
+func (c *checkStates) record(t *testing.T) {
+	t.Helper()
+	if strings.Contains(t.Name(), "/") {
+		return
+	}
+	name := strings.TrimPrefix(t.Name(), "TestCheck")
+	digits, title, ok := strings.Cut(name, "_")
+	n, err := strconv.Atoi(digits)
+	if !ok || err != nil {
+		t.Fatalf("%s does not name a check", t.Name())
+	}
+	t.Cleanup(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.name[n] = title
+		switch {
+		case t.Failed():
+			c.state[n] = "FAIL"
+		case t.Skipped():
+			c.state[n] = "skip"
+		default:
+			c.state[n] = "pass"
+		}
+	})
+}
+
+func (c *checkStates) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	count := map[string]int{}
+	for n := firstCheck; n <= lastCheck; n++ {
+		state, ok := c.state[n]
+		if !ok {
+			count["not run"]++
+			continue
+		}
+		count[state]++
+		fmt.Fprintf(&b, "check %3d  %s  %s\n", n, state, c.name[n])
+	}
+	on := "kshare"
+	if native() {
+		on = "native Kafka"
+	}
+	fmt.Fprintf(&b, "checks %d-%d on %s: %d pass, %d fail, %d skip, %d not run\n",
+		firstCheck, lastCheck, on, count["pass"], count["FAIL"], count["skip"], count["not run"])
+	return b.String()
+}

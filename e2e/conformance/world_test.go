@@ -1,0 +1,369 @@
+//go:build e2e
+
+package conformance
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kshare/e2e/harness"
+)
+
+// world is what one test works with: a topic and a share group of its own on the target that all tests share.
+type world struct {
+	*testing.T
+	tg    *target
+	admin *conn  // for all but the share RPCs
+	node  string // address of the broker
+	main  topic
+	group string
+}
+
+type topic struct {
+	name string
+	id   [16]byte
+}
+
+// tp is one partition.
+type tp struct {
+	topic
+	p int32
+}
+
+func (t topic) at(p int32) tp { return tp{t, p} }
+
+// p is a partition of the test's topic.
+func (w *world) p(p int32) tp { return w.main.at(p) }
+
+// setup says how a world differs from one partition that the group reads from the earliest record on.
+type setup struct {
+	partitions int
+	reset      string            // share.auto.offset.reset
+	configs    map[string]string // of the group
+	topic      map[string]string // configs of the topic
+	alone      bool              // not beside other tests: it fills or kills what they share
+	guarded    bool              // access can be denied
+	foreign    bool              // the group is not made
+}
+
+// start makes the world of a check.
+func start(t *testing.T, s setup) *world {
+	t.Helper()
+	states.record(t)
+	return enter(t, s)
+}
+
+// enter makes a world for a test that is not of one check.
+func enter(t *testing.T, s setup) *world {
+	t.Helper()
+	if !s.alone {
+		t.Parallel()
+	}
+	tg, err := startTarget(s.guarded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite.Explain(t, "")
+	w := &world{T: t, tg: tg}
+	w.admin = w.dial(tg.bootstrap)
+	w.node = w.leader()
+	name := regexp.MustCompile(`^Test(Check\d+|[A-Za-z]+).*`).ReplaceAllString(t.Name(), "$1") + "-" + w.unique()
+	w.group = name + "-group"
+	w.main = w.createTopic(name, max(s.partitions, 1), s.topic)
+	w.set(w.group, "share.auto.offset.reset", cmp.Or(s.reset, "earliest"))
+	for key, value := range s.configs {
+		w.set(w.group, key, value)
+	}
+	if !s.foreign {
+		w.join(w.group, w.main)
+	}
+	return w
+}
+
+// within makes a part of a test a sub-test with the same world.
+func (w *world) within(name string, f func(w *world)) {
+	w.Run(name, func(t *testing.T) {
+		sub := *w
+		sub.T = t
+		f(&sub)
+	})
+}
+
+func (w *world) unique() string { return strings.ToLower(rand.Text()[:8]) }
+
+func (w *world) dial(address string) *conn {
+	w.Helper()
+	c, err := dial(address)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { c.Close() })
+	return c
+}
+
+// until polls.
+func (w *world) until(what string, timeout time.Duration, cond func() error) {
+	w.Helper()
+	if err := harness.Until(what, timeout, cond); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// code fails the test unless a response has the wanted error, nil for none.
+func (w *world) code(where string, got int16, want *kerr.Error) {
+	w.Helper()
+	var wanted int16
+	if want != nil {
+		wanted = want.Code
+	}
+	if got != wanted {
+		w.Fatalf("%s: error %d (%v), want %d (%v)", where, got, kerr.TypedErrorForCode(got), wanted, want)
+	}
+}
+
+// is fails the test unless got is what is wanted.
+func (w *world) is(what, got, want string) {
+	w.Helper()
+	if got != want {
+		w.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// ask sends a request and fails the test if no response comes.
+func ask[R kmsg.Response](w *world, c *conn, req kmsg.Request) R {
+	w.Helper()
+	resp, err := c.do(req)
+	if err != nil {
+		w.Fatalf("%s: %v", kmsg.NameForKey(req.Key()), err)
+	}
+	return resp.(R)
+}
+
+// leader is the address of the only broker, as clients are told it.
+func (w *world) leader() string {
+	w.Helper()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version, req.Topics = 12, []kmsg.MetadataRequestTopic{}
+	b := ask[*kmsg.MetadataResponse](w, w.admin, req).Brokers
+	if len(b) != 1 {
+		w.Fatalf("%d brokers", len(b))
+	}
+	return net.JoinHostPort(b[0].Host, strconv.Itoa(int(b[0].Port)))
+}
+
+func (w *world) createTopic(name string, partitions int, configs map[string]string) topic {
+	w.Helper()
+	made, err := w.tryCreateTopic(name, partitions, configs)
+	if err != nil {
+		w.Fatalf("create topic %s: %v", name, err)
+	}
+	return made
+}
+
+func (w *world) tryCreateTopic(name string, partitions int, configs map[string]string) (topic, error) {
+	w.Helper()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Version, req.TimeoutMillis = 7, 20_000
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, int32(partitions), 1
+	for key, value := range configs {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = key, &value
+		rt.Configs = append(rt.Configs, c)
+	}
+	req.Topics = append(req.Topics, rt)
+	made := ask[*kmsg.CreateTopicsResponse](w, w.admin, req).Topics[0]
+	if made.ErrorCode != 0 {
+		return topic{}, kerr.ErrorForCode(made.ErrorCode)
+	}
+	w.until("leaders of "+name, 20*time.Second, func() error {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Version = 12
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = &name
+		req.Topics = append(req.Topics, rt)
+		got := ask[*kmsg.MetadataResponse](w, w.admin, req).Topics[0]
+		if got.ErrorCode != 0 || got.TopicID != made.TopicID || len(got.Partitions) != partitions {
+			return fmt.Errorf("%w, id %x, %d partitions", kerr.ErrorForCode(got.ErrorCode), got.TopicID, len(got.Partitions))
+		}
+		for _, p := range got.Partitions {
+			if p.ErrorCode != 0 {
+				return kerr.ErrorForCode(p.ErrorCode)
+			}
+		}
+		return nil
+	})
+	return topic{name, made.TopicID}, nil
+}
+
+func (w *world) deleteTopic(t topic) {
+	w.Helper()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.Version, req.TimeoutMillis = 6, 20_000
+	rt := kmsg.NewDeleteTopicsRequestTopic()
+	rt.TopicID = t.id
+	req.Topics = append(req.Topics, rt)
+	w.code("DeleteTopics", ask[*kmsg.DeleteTopicsResponse](w, w.admin, req).Topics[0].ErrorCode, nil)
+}
+
+const groupResource = kmsg.ConfigResourceType(32)
+
+// set sets a config of a group and waits until it is to be seen.
+func (w *world) set(group, key, value string) {
+	w.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Version = 1
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = groupResource, group
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Value = key, &value
+	res.Configs = append(res.Configs, c)
+	req.Resources = append(req.Resources, res)
+	w.until("set "+key, 60*time.Second, func() error {
+		err := kerr.ErrorForCode(ask[*kmsg.IncrementalAlterConfigsResponse](w, w.admin, req).Resources[0].ErrorCode)
+		if err != nil && !kerr.IsRetriable(err) {
+			w.Fatalf("set %s: %v", key, err)
+		}
+		return err
+	})
+	w.until(key+" = "+value, 20*time.Second, func() error {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Version = 4
+		res := kmsg.NewDescribeConfigsRequestResource()
+		res.ResourceType, res.ResourceName, res.ConfigNames = groupResource, group, []string{key}
+		req.Resources = append(req.Resources, res)
+		got := ask[*kmsg.DescribeConfigsResponse](w, w.admin, req).Resources[0]
+		if got.ErrorCode != 0 || len(got.Configs) != 1 || got.Configs[0].Value == nil || *got.Configs[0].Value != value {
+			return fmt.Errorf("%w %+v", kerr.ErrorForCode(got.ErrorCode), got.Configs)
+		}
+		return nil
+	})
+}
+
+// join makes the group by a member that subscribes to the topics, and returns when all their partitions are assigned,
+// for a broker only then has share state for them. Fetching needs no membership, so the member is not heard of again.
+func (w *world) join(group string, topics ...topic) *joined {
+	w.Helper()
+	j := &joined{w: w, group: group, member: w.unique()}
+	j.beat(topics...)
+	w.until("assignment of "+group, 60*time.Second, func() error {
+		for _, t := range topics {
+			if len(j.assigned[t.id]) == 0 {
+				j.beat()
+				return fmt.Errorf("%s (%x) is not assigned; assigned: %x", t.name, t.id, j.assigned)
+			}
+		}
+		return nil
+	})
+	return j
+}
+
+// joined is a member of a group as the group coordinator knows it.
+type joined struct {
+	w             *world
+	group, member string
+	epoch         int32
+	assigned      map[[16]byte][]int32
+	err           error
+}
+
+// beat is one heartbeat. Coordinators that are not up yet are asked again.
+func (j *joined) beat(topics ...topic) {
+	j.w.Helper()
+	j.w.until("heartbeat", 60*time.Second, func() error {
+		req := kmsg.NewPtrShareGroupHeartbeatRequest()
+		req.Version, req.GroupID, req.MemberID, req.MemberEpoch = 1, j.group, j.member, j.epoch
+		for _, t := range topics {
+			req.SubscribedTopicNames = append(req.SubscribedTopicNames, t.name)
+		}
+		resp := ask[*kmsg.ShareGroupHeartbeatResponse](j.w, j.w.admin, req)
+		j.err = kerr.ErrorForCode(resp.ErrorCode)
+		switch {
+		case errors.Is(j.err, kerr.CoordinatorNotAvailable), errors.Is(j.err, kerr.CoordinatorLoadInProgress), errors.Is(j.err, kerr.NotCoordinator):
+			j.findCoordinator()
+			return j.err
+		case j.err != nil:
+			j.w.Fatalf("heartbeat: %v", j.err)
+		}
+		j.epoch = resp.MemberEpoch
+		if resp.Assignment != nil {
+			j.assigned = map[[16]byte][]int32{}
+			for _, t := range resp.Assignment.TopicPartitions {
+				j.assigned[t.TopicID] = t.Partitions
+			}
+		}
+		return nil
+	})
+}
+
+// findCoordinator makes a new broker create the topic that coordinators keep their state in.
+func (j *joined) findCoordinator() {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.Version, req.CoordinatorKeys = 4, []string{j.group}
+	ask[*kmsg.FindCoordinatorResponse](j.w, j.w.admin, req)
+}
+
+// leave ends the membership.
+func (j *joined) leave() {
+	j.epoch = -1
+	j.beat()
+}
+
+// described is what DescribeShareGroupOffsets tells of a partition.
+func (w *world) described(p tp) (startOffset, lag int64) {
+	w.Helper()
+	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	req.Version = 1
+	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
+	t := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
+	t.Topic, t.Partitions = p.name, []int32{p.p}
+	g.GroupID, g.Topics = w.group, append(g.Topics, t)
+	req.Groups = append(req.Groups, g)
+	got := ask[*kmsg.DescribeShareGroupOffsetsResponse](w, w.admin, req).Groups[0]
+	w.code("DescribeShareGroupOffsets", got.ErrorCode, nil)
+	part := got.Topics[0].Partitions[0]
+	w.code("DescribeShareGroupOffsets", part.ErrorCode, nil)
+	return part.StartOffset, part.Lag
+}
+
+// lagBecomes waits until so many offsets are not finished; what finishes one without an acknowledgement may take a
+// moment.
+func (w *world) lagBecomes(p tp, want int64) {
+	w.Helper()
+	w.until("lag", 20*time.Second, func() error {
+		if start, lag := w.described(p); lag != want {
+			return fmt.Errorf("%d, want %d; start offset %d", lag, want, start)
+		}
+		return nil
+	})
+}
+
+// deny takes READ on a topic or a group from everybody.
+func (w *world) deny(resource kmsg.ACLResourceType, name string) {
+	w.Helper()
+	req := kmsg.NewPtrCreateACLsRequest()
+	req.Version = 3
+	for _, c := range []struct {
+		op         kmsg.ACLOperation
+		permission kmsg.ACLPermissionType
+	}{{kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow}, {kmsg.ACLOperationRead, kmsg.ACLPermissionTypeDeny}} {
+		a := kmsg.NewCreateACLsRequestCreation()
+		a.ResourceType, a.ResourceName, a.ResourcePatternType = resource, name, kmsg.ACLResourcePatternTypeLiteral
+		a.Principal, a.Host, a.Operation, a.PermissionType = "User:ANONYMOUS", "*", c.op, c.permission
+		req.Creations = append(req.Creations, a)
+	}
+	for _, r := range ask[*kmsg.CreateACLsResponse](w, w.admin, req).Results {
+		w.code("CreateACLs", r.ErrorCode, nil)
+	}
+}
