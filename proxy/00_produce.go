@@ -54,13 +54,13 @@ func headerTags(resp []byte) []byte {
 // has acks=0. Only the bytes up to that field are looked at.
 func producesSilently(in *bufio.Reader, h header) (bool, error) {
 	c := cursor{peek: in.Peek, off: sizeLen + headerLen, end: sizeLen + int(h.size)}
-	c.skipString()
+	c.string(false)
 	switch {
 	case h.version >= 9:
 		c.skipTags()
-		c.skipCompactString()
+		c.string(true)
 	case h.version >= 3:
-		c.skipString()
+		c.string(false)
 	}
 	acks := c.take(2)
 	if c.err != nil {
@@ -93,16 +93,22 @@ func (c *cursor) take(n int) []byte {
 	return b[c.off-n:]
 }
 
-func (c *cursor) skipString() {
-	if n := int16(binary.BigEndian.Uint16(c.take(2))); n > 0 {
-		c.take(int(n))
+// string returns the next string, which is compact in flexible versions; null
+// and an error give none.
+func (c *cursor) string(compact bool) []byte {
+	var n int
+	if compact {
+		n = c.uvarint() - 1
+	} else {
+		n = int(int16(binary.BigEndian.Uint16(c.take(2))))
 	}
-}
-
-func (c *cursor) skipCompactString() {
-	if n := c.uvarint(); n > 1 {
-		c.take(n - 1)
+	if n <= 0 {
+		return nil
 	}
+	if b := c.take(n); c.err == nil {
+		return b
+	}
+	return nil
 }
 
 func (c *cursor) skipTags() {

@@ -192,7 +192,7 @@ func (t *table) advertisedKeys(theirs []kmsg.ApiVersionsResponseApiKey) []kmsg.A
 		}
 	}
 	for key, r := range t {
-		if r.api != nil && !seen[int16(key)] {
+		if r.api != nil && !seen[int16(key)] && r.api.Min <= r.api.Max {
 			ours = append(ours, servedRange(r.api))
 		}
 	}

@@ -196,6 +196,9 @@ func (c *conn) route(h header) error {
 		return c.relayToken(h)
 	}
 	r := c.s.table.of(h.key)
+	if c.headIsTheirs(h, r) {
+		r.kind = relayed
+	}
 	c.s.metrics.request(h.key, r.kind)
 	if h.version < r.min || r.max >= 0 && h.version > r.max {
 		return closing(CloseUnsupported, fmt.Errorf("%s v%d", apiName(h.key), h.version))

@@ -50,6 +50,8 @@ type route struct {
 	rewrite func(n *nodes, version int16, resp []byte) ([]byte, error)
 	handle  func(c *conn, r request) error
 	api     *serve.API
+	// flexible is the lowest flexible version, where api.Head needs to know.
+	flexible int16
 	// raw: handle decodes by itself, because it must answer versions that
 	// nobody knows.
 	raw bool
@@ -104,6 +106,9 @@ func newTable(apis []serve.API) *table {
 		t[a.Key] = route{kind: served, min: a.Min, max: min(a.Max, kmsgMax(a.Key)), api: a}
 		if a.Relayed { // which range holds depends on upstream (divide)
 			t[a.Key].min, t[a.Key].max = 0, kmsgMax(a.Key)
+		}
+		if a.Head != nil {
+			t[a.Key].flexible = firstFlexible(a.Key)
 		}
 	}
 	for key, r := range ownRoutes {

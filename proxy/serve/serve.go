@@ -59,8 +59,19 @@ type API struct {
 	// Merge joins the answers to the two parts that Split made.
 	Merge func(own, theirs kmsg.Response) kmsg.Response
 	// Relayed: the key exists upstream, so advertise upstream's range clamped to what kmsg knows; Min-Max is what
-	// kshare can answer when upstream lacks the key.
+	// kshare can answer when upstream lacks the key; Max -1 = nothing.
 	Relayed bool
+	// Head is set where the first strings of a request's body already tell that all of it is upstream's.
+	Head *Head
+}
+
+// Head finds the one group id that a request names. The proxy reads no further than that to see that a request is
+// upstream's, and then streams it there undecoded: commits and heartbeats of ordinary groups come often.
+type Head struct {
+	// Skip is how many strings of the body stand before the group id.
+	Skip int
+	// Own tells whether kshare has a part in what concerns this group.
+	Own func(group string) bool
 }
 
 // Options are what a Server is built on.
