@@ -172,6 +172,7 @@ type setup struct {
 	addrs   []string
 	cluster *fakeCluster
 	apis    []serve.API
+	split   *serve.Server
 	cfg     func(*Config)
 }
 
@@ -186,7 +187,7 @@ func startProxy(t testing.TB, o setup) *fixture {
 	}
 	f := &fixture{t: t, cluster: o.cluster, fake: &fakeServe{drained: make(chan struct{})}, reg: prometheus.NewRegistry(),
 		log: &lockedBuffer{}, done: make(chan error, 1)}
-	s, err := newServer(cfg, deps{cluster: o.cluster, serve: f.fake, apis: o.apis}, zerolog.New(f.log), f.reg)
+	s, err := newServer(cfg, deps{cluster: o.cluster, serve: f.fake, apis: o.apis, split: o.split}, zerolog.New(f.log), f.reg)
 	if err != nil {
 		t.Fatal(err)
 	}

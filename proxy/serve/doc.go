@@ -1,5 +1,5 @@
-// Package serve answers the Kafka APIs that kshare itself is responsible for: the share-group APIs of KIP-932 and the
-// group-config parts of the config APIs.
+// Package serve answers the Kafka APIs that kshare itself is responsible for: the share-group APIs of KIP-932, the
+// group-config parts of the config APIs, and what names a share group in the APIs of other group types.
 //
 // It takes decoded requests and returns decoded responses; sockets, frames and relaying belong to package proxy. A
 // request is served in three steps: checks that need no state, the op (built here, judged by sharestate or coordinator

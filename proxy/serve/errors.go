@@ -28,6 +28,8 @@ var (
 	codeSessionNotFound  = kerr.ShareSessionNotFound.Code
 	codeSessionEpoch     = kerr.InvalidShareSessionEpoch.Code
 	codeSessionLimit     = kerr.ShareSessionLimitReached.Code
+	codeNoSuchGroup      = kerr.GroupIDNotFound.Code
+	codeUnknownMember    = kerr.UnknownMemberID.Code
 	codeCoordUnavailable = kerr.CoordinatorNotAvailable.Code
 )
 

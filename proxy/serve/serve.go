@@ -141,18 +141,22 @@ func newLogs(store *statelog.Store) *statelog.Logs[*sharestate.Partition] {
 
 // APIs are the keys that kshare serves.
 func (s *Server) APIs() []API {
-	return []API{
+	return append(s.wrongTypeAPIs(), []API{
+		{Key: 9, Max: -1, Serve: s.offsetFetch, Split: splitOffsetFetch, Merge: mergeOffsetFetch, Relayed: true},
+		{Key: 15, Max: -1, Serve: s.describeGroups, Split: splitDescribeGroups, Merge: mergeDescribeGroups, Relayed: true},
 		{Key: 16, Min: 0, Max: 5, Serve: s.listGroups, Split: splitList, Merge: s.mergeList, Relayed: true},
 		{Key: 32, Min: 1, Max: 4, Serve: s.describeConfigs, Split: splitDescribe, Merge: mergeDescribe, Relayed: true},
 		{Key: 33, Min: 0, Max: 2, Serve: s.alterConfigs, Split: splitAlter, Merge: mergeAlter, Relayed: true},
 		{Key: 42, Min: 0, Max: 3, Serve: s.deleteGroups, Split: splitDelete, Merge: mergeDelete, Relayed: true},
 		{Key: 44, Min: 0, Max: 1, Serve: s.incrementalAlterConfigs, Split: splitIncrementalAlter, Merge: mergeIncrementalAlter, Relayed: true},
+		{Key: 69, Max: -1, Serve: s.consumerGroupDescribe, Split: splitConsumerDescribe, Merge: mergeConsumerDescribe, Relayed: true},
 		{Key: 76, Min: 1, Max: 1, Serve: s.shareGroupHeartbeat},
 		{Key: 77, Min: 1, Max: 1, Serve: s.shareGroupDescribe},
 		{Key: 78, Min: 1, Max: 2, Serve: s.shareFetch},
 		{Key: 79, Min: 1, Max: 2, Serve: s.shareAcknowledge},
+		{Key: 89, Max: -1, Serve: s.streamsGroupDescribe, Split: splitStreamsDescribe, Merge: mergeStreamsDescribe, Relayed: true},
 		{Key: 90, Min: 0, Max: 1, Serve: s.describeShareGroupOffsets},
-	}
+	}...)
 }
 
 // Drain makes waiting fetches answer now, and ends the server's background work. Requests are still served after it,
