@@ -139,9 +139,13 @@ func findGroupKey(name string) (groupKey, bool) {
 	return groupKeys[i], true
 }
 
+// checkDeadLetterTopic refuses what would be ignored in silence: dead letter topics (KIP-1191) are not served yet.
 func checkDeadLetterTopic(value string) error {
-	if strings.HasPrefix(strings.TrimSpace(value), "__") {
+	switch topic := strings.TrimSpace(value); {
+	case strings.HasPrefix(topic, "__"):
 		return fmt.Errorf("a dead letter topic must not start with __")
+	case topic != "":
+		return fmt.Errorf("dead letter topics are not supported by this kshare, as with share.version 1")
 	}
 	return nil
 }

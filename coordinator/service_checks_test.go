@@ -216,6 +216,7 @@ func TestCheck128_ConfigsThatAreRefused(t *testing.T) {
 		{"negative duration", set(keyAutoOffsetReset, "by_duration:-PT1H"), ErrInvalidConfig, ""},
 		{"no isolation level", set(keyIsolationLevel, "serializable"), ErrInvalidConfig, ""},
 		{"internal topic", set(keyDeadLetterTopic, "__dlq"), ErrInvalidConfig, ""},
+		{"dead letter topic", set(keyDeadLetterTopic, "dlq.t"), ErrInvalidConfig, ""},
 		{"null", []ConfigOp{{Key: keyLockDuration}}, ErrInvalidRequest, "Null value not supported for : share.record.lock.duration.ms"},
 		{"twice", append(set(keyLockDuration, "15000"), ConfigOp{Key: keyLockDuration, Op: ConfigDelete}), ErrInvalidRequest, "Error due to duplicate config keys"},
 		{"append", []ConfigOp{{Key: keyLockDuration, Op: ConfigAppend, Value: ref("1")}}, ErrInvalidConfig, ""},
