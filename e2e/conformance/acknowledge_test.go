@@ -229,6 +229,14 @@ func TestCheck106_EveryAcknowledgedPartitionIsListed(t *testing.T) {
 	for p := range int32(3) {
 		w.code("acknowledge", a.result(w.p(p)), nil)
 	}
+	ack = m.acknowledging()
+	carry(ack, w.p(0)) // none: no entry, unless the partition is unknown
+	carry(ack, w.p(9))
+	a = m.doAck(ack)
+	w.code("unknown partition", a.result(w.p(9)), kerr.UnknownTopicOrPartition)
+	if n := len(a.Topics[0].Partitions); n != 1 {
+		t.Fatalf("%d partitions listed, want the unknown one only", n)
+	}
 }
 
 func TestCheck109_AcknowledgingNeedsNoSessionPartition(t *testing.T) {

@@ -171,7 +171,7 @@ func TestCheck067_RecordsAreNeverNull(t *testing.T) {
 
 func TestCheck068_UnchangedEmptyPartitionsAreOmitted(t *testing.T) {
 	w := start(t, setup{partitions: 3})
-	m := w.member()
+	m, other := w.member(), w.member()
 	w.is("epoch 0", m.fetch(w.p(0), w.p(1)).listed(w.main), "0/0 0/1")
 	w.is("epoch 1", m.fetch().listed(w.main), "")
 	w.is("one added", m.fetch(w.p(2)).listed(w.main), "0/2")
@@ -180,6 +180,17 @@ func TestCheck068_UnchangedEmptyPartitionsAreOmitted(t *testing.T) {
 	w.produce(w.p(1), 1)
 	m.takes("0-0x1", w.p(1))
 	w.is("after records", m.fetch().listed(w.main), "")
+	// Where nothing is to be fetched nothing is listed; what was added meanwhile is by the first fetch, except at epoch 0.
+	nothing := func(parts ...tp) string {
+		req := other.fetching(parts...)
+		req.MaxRecords = 0
+		return other.do(req).listed(w.main)
+	}
+	w.is("epoch 0, nothing to fetch", nothing(w.p(0)), "")
+	w.is("first fetch", other.fetch().listed(w.main), "")
+	w.is("one added, nothing to fetch", nothing(w.p(2)), "")
+	w.is("first fetch", other.fetch().listed(w.main), "0/2")
+	w.is("second fetch", other.fetch().listed(w.main), "")
 }
 
 func TestCheck069_ResponsesTellTheLockDuration(t *testing.T) {

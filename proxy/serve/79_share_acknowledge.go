@@ -15,7 +15,7 @@ import (
 //	v2: IsRenewAck, AcquisitionLockTimeoutMs (KIP-1222)
 //
 // Behaviours: epoch 0 is INVALID_SHARE_SESSION_EPOCH; -1 applies the acknowledgements, then closes the session and frees
-// what it holds; the session's partitions never change; every partition named is answered. Acknowledgements are taken on
+// what it holds; the session's partitions never change; every partition named with batches is answered. Acknowledgements are taken on
 // any node's port, for their state is not the node's.
 
 func (s *Server) shareAcknowledge(ctx context.Context, r *Request) (kmsg.Response, error) {
@@ -86,7 +86,7 @@ func (f *fetch) resolveAcks(ctx context.Context) {
 	f.judgeAll(ctx)
 }
 
-// answerAcks lists every partition that the request names.
+// answerAcks lists every partition that the request names with batches, or that is unknown or denied.
 func (f *fetch) answerAcks(resp *kmsg.ShareAcknowledgeResponse) {
 	resp.AcquisitionLockTimeoutMillis = f.cfg.LockDurationMs
 	topics := map[[16]byte]int{}
@@ -97,8 +97,11 @@ func (f *fetch) answerAcks(resp *kmsg.ShareAcknowledgeResponse) {
 		p := kmsg.NewShareAcknowledgeResponseTopicPartition()
 		p.Partition = it.part.Partition
 		p.ErrorCode, p.ErrorMessage = it.acks.code, it.acks.message
-		if !it.acks.done && it.code == codeUnknownTopicID {
-			p.ErrorCode = it.code // an unknown id is told even without batches
+		if len(it.acks.batches) == 0 {
+			if it.code == codeNone || it.code == codeNotLeader {
+				continue
+			}
+			p.ErrorCode = it.code // that it is unknown or denied is told even without batches
 		}
 		if p.ErrorCode != codeNone {
 			p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = -1, -1

@@ -232,3 +232,36 @@ func TestStateErrorsComeWithTheirText(t *testing.T) {
 		}
 	}
 }
+
+func TestAcknowledgeListsPartitionsWithoutBatchesOnlyInError(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 1, 4)
+	w.gets(a.open(topic), topic, entry{0, 3, 1})
+	if resp := a.acknowledge(a.epoch, topic, 0); resp.ErrorCode != codeNone || len(resp.Topics) != 0 {
+		t.Errorf("nothing to acknowledge: %+v", resp)
+	}
+	a.epoch++
+	if code := a.ackCode(topic, 7); code != codeUnknownTopic {
+		t.Errorf("unknown partition: code %d", code)
+	}
+}
+
+func TestFetchOfNothingListsNoEmptyPartition(t *testing.T) {
+	w, topic, a, _ := groupFromStart(t, 1, 0)
+	if resp := a.open(topic, maxRecords(0)); len(resp.Topics) != 0 {
+		t.Errorf("opening without a fetch: %+v", resp.Topics)
+	}
+	if resp := a.fetch(maxWait(0)); len(resp.Topics) != 0 {
+		t.Errorf("what the opening request did not try: %+v", resp.Topics)
+	}
+	other := w.topic("other", 1)
+	a.join("t", "other")
+	if resp := a.fetch(with(other, 0), maxRecords(0)); len(resp.Topics) != 0 {
+		t.Errorf("added without a fetch: %+v", resp.Topics)
+	}
+	if _, ok := part(a.fetch(maxWait(0)), other.ID, 0); !ok {
+		t.Error("the added partition is not listed by the first fetch")
+	}
+	if resp := a.fetch(maxWait(0)); len(resp.Topics) != 0 {
+		t.Errorf("listed twice: %+v", resp.Topics)
+	}
+}

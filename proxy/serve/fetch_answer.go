@@ -18,7 +18,11 @@ func (f *fetch) answer(resp *kmsg.ShareFetchResponse) {
 		if it.code == codeNone && it.trouble != nil && it.inSession {
 			it.code, _ = partitionTrouble(it.trouble)
 		}
-		listed := it.inSession && !f.visit.final && (it.code != codeNone || len(it.acquired) > 0 || it.part.owed && f.answerable(it))
+		listed := it.inSession && !f.visit.final && (it.code != codeNone || len(it.acquired) > 0 || it.part.owed && it.tried)
+		if !listed && it.part.owed && f.visit.epoch == 0 {
+			it.part.owed = false // what an opening request did not try is not made up for later
+			told[it.part.TP] = it.part
+		}
 		if !listed && !ackEntries(it) {
 			continue
 		}
@@ -45,10 +49,6 @@ func (f *fetch) answer(resp *kmsg.ShareFetchResponse) {
 	}
 	f.visit.ss.book(told)
 }
-
-// answerable tells whether an empty entry may be listed: not for a partition that could not be tried because its window
-// is full, but also where nothing was to be fetched at all.
-func (f *fetch) answerable(it *fetchItem) bool { return it.tried || !f.take }
 
 // ackEntries gives the partitions whose acknowledgement result is listed: with any batches in the request, all that it
 // names, unless all that had batches failed their validation: then these only.
