@@ -28,7 +28,9 @@ func (s *Service) Describe(ctx context.Context, group string) (Description, erro
 		if _, err := s.submit(ctx, group, s.local(group), EncodeOp(nil, Expire{AsOf: s.asOf()})); err != nil {
 			return Description{}, s.retriable(group, err)
 		}
-		s.group(group).Cached(read)
+		// Whom the log has not timed out is a member still, though by this replica's clock, which may be ahead of Redis',
+		// the time is over: members and epoch must be of one moment.
+		s.group(group).Cached(func(g *Group) { d = g.Describe(group, 0) })
 	}
 	return d, nil
 }

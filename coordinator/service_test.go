@@ -116,7 +116,7 @@ func (b *testbed) replica() *replica {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	store := statelog.NewStore(client, statelog.Options{ClusterID: "c", Log: zerolog.Nop(), Timeout: 500 * time.Millisecond})
+	store := statelog.NewStore(client, statelog.Options{ClusterID: "c", Log: zerolog.Nop()})
 	s := New(Options{Store: store, Topics: b.up, Use: b.up, Broker: b.broker, Log: zerolog.Nop()})
 	s.pace = b.pace
 	s.catalog.goneAfter = 40 * time.Millisecond
