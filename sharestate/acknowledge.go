@@ -152,8 +152,8 @@ func (p *Partition) settled(s span, t AckType, set *Settings) span {
 	case AckReject:
 		return s.archived(set, rejected)
 	case AckRelease:
-		s = s.released(set)
-		p.freed = p.freed || s.state == StateAvailable
+		s = s.released(set, p.clock)
+		p.note(&s)
 		return s
 	}
 	return s.finished(StateArchived) // a gap; never a dead letter

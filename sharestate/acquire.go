@@ -31,7 +31,7 @@ type acquisition struct {
 	batchCap   int64 // -1 = none
 }
 
-// applyAcquire takes tracked Available records first, lowest offset first, and
+// applyAcquire takes tracked records that are free first, lowest offset first, and
 // then new ones. It appends the result to dst.
 func (p *Partition) applyAcquire(dst []byte, op *acquireOp) []byte {
 	a := acquisition{p: p, op: op, dst: append(dst, 0)}
@@ -83,7 +83,7 @@ func (a *acquisition) allow(pos int64) bool {
 	a.last = op.Batches[len(op.Batches)-1].Last
 	a.budget = min(int64(op.MaxRecords), int64(op.Settings.MaxRecordLocks)-p.inFlight())
 	if a.budget <= 0 && pos < p.end {
-		// The window is full, but what is Available inside it may still go.
+		// The window is full, but what is free inside it may still go.
 		a.budget = int64(op.MaxRecords)
 		a.last = min(a.last, p.end-1)
 	}
@@ -94,14 +94,14 @@ func (a *acquisition) allow(pos int64) bool {
 }
 
 // redeliver goes over the tracked ranges, from the position to a.last. It archives
-// what a fresh read shows to be compacted away, and takes what is Available.
+// what a fresh read shows to be compacted away, resting or not, and takes what is free.
 func (a *acquisition) redeliver() {
 	for !a.stopped {
 		s, ok := a.w.peek()
 		switch {
 		case !ok || s.first > a.last:
 			return
-		case s.state != StateAvailable:
+		case s.state != StateAvailable, s.resting() && s.first >= a.base:
 			a.w.emit(a.w.take(s.last))
 		case s.first < a.base && a.stale:
 			a.w.emit(a.w.take(a.base - 1))
@@ -113,7 +113,7 @@ func (a *acquisition) redeliver() {
 	}
 }
 
-// offer takes as much of the Available range s as the rules of its batch allow.
+// offer takes as much of the free range s as the rules of its batch allow.
 func (a *acquisition) offer(s *span) {
 	upTo := min(s.last, a.last)
 	if a.stale {
@@ -159,8 +159,9 @@ func (a *acquisition) enterBatch(s *span) bool {
 	return !a.throttled || a.taken == 0
 }
 
-// nearLimit tells whether the batch that s begins holds, within what was read, an
-// Available offset that was delivered often enough to isolate it.
+// nearLimit tells whether the batch that s begins holds, within what was read, a free
+// offset that was delivered often enough to isolate it. Resting ones count no more
+// than those that others hold: they cannot go now.
 func (a *acquisition) nearLimit(s *span) bool {
 	if s.count >= a.throttle {
 		return true
@@ -170,7 +171,7 @@ func (a *acquisition) nearLimit(s *span) bool {
 		if t.first > min(s.batchLast, a.last) {
 			return false
 		}
-		if t.state == StateAvailable && t.batchFirst == s.batchFirst && t.count >= a.throttle {
+		if t.free() && t.batchFirst == s.batchFirst && t.count >= a.throttle {
 			return true
 		}
 	}

@@ -63,8 +63,10 @@ func (s *span) check() error {
 		return errors.New("Acquired, without holder or count")
 	case s.state != StateAcquired && s.state != StateArchiving && s.holder != 0:
 		return fmt.Errorf("%v, with a holder", s.state)
-	case s.holder == 0 && s.deadline != 0:
+	case s.holder == 0 && s.deadline != 0 && s.state != StateAvailable:
 		return errors.New("a deadline without a holder")
+	case s.resting() && s.count == 0:
+		return errors.New("resting, though never delivered")
 	case s.count < 0:
 		return fmt.Errorf("delivery count %d", s.count)
 	}

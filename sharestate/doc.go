@@ -16,7 +16,7 @@
 //   - Neighbours that agree in everything are one range, unless a tracked batch
 //     (an AcquiredRecords entry as first handed out) begins between them.
 //   - Only Acquired ranges have an owner and a lock deadline; Archiving ranges
-//     may have a claim.
+//     may have a claim, Available ones that were delivered before may rest.
 //
 // Kafka's redelivery rules speak of the batches that an acquisition created, so
 // the border between two of them is kept until both are finished.

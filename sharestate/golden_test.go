@@ -12,6 +12,13 @@ import (
 
 var goldenSettings = Settings{DeliveryLimit: 5, LockDurationMs: 30_000, MaxRecordLocks: 2000, RenewEnabled: true}
 
+// backoffSettings are goldenSettings with the release backoff on.
+var backoffSettings = func() Settings {
+	set := goldenSettings
+	set.ReleaseBackoffMs, set.ReleaseBackoffMaxMs = 1000, 60_000
+	return set
+}()
+
 // goldenOps has every kind, with all fields in use.
 var goldenOps = []struct {
 	name string
@@ -30,6 +37,7 @@ var goldenOps = []struct {
 	{"release-replica", ReleaseReplica{0xffffffffffffffff, goldenSettings}},
 	{"expire", Expire{goldenSettings}},
 	{"log-start", AdvanceLogStart{2_000_000, goldenSettings}},
+	{"expire-backoff", Expire{backoffSettings}},
 	{"reset", Reset{-1, 1_700_000_000_000_002}},
 	{"claim-archiving", ClaimArchiving{42, 1_700_000_000_000_002, 100, 10_000, goldenSettings}},
 	{"archiving-done", ArchivingDone{1_700_000_000_000_002, []OffsetRange{{10, 19}, {30, 30}}, goldenSettings}},
@@ -100,6 +108,43 @@ func TestHistoryIsFrozen(t *testing.T) {
 	}
 	q := NewPartition(0, -1)
 	if err := q.Restore(golden["history-snapshot"]); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(q.Ranges(), p.Ranges()) {
+		t.Errorf("restores to %v, want %v", q.Ranges(), p.Ranges())
+	}
+}
+
+// TestBackoffHistoryIsFrozen is the same for records that rest, whole batches and parts.
+func TestBackoffHistoryIsFrozen(t *testing.T) {
+	golden := readGolden(t)
+	p := NewPartition(1, 0)
+	var all []byte
+	for i, op := range []Op{
+		Acquire{Member: "a", Session: SessionNonce{1, 1}, Batches: []OffsetRange{{0, 9}, {10, 19}, {20, 29}},
+			MaxRecords: 500, BatchSize: 10, Settings: backoffSettings},
+		Acknowledge{Member: "a", LeaderEpoch: 2, Settings: backoffSettings, Batches: []AckBatch{{0, 4, []AckType{2}}, {10, 19, []AckType{2}}}},
+		Acquire{Member: "b", Session: SessionNonce{2, 2}, From: 30, Batches: []OffsetRange{{30, 39}},
+			MaxRecords: 500, BatchSize: 10, Settings: backoffSettings},
+		Acquire{Member: "b", Session: SessionNonce{2, 2}, Batches: []OffsetRange{{0, 9}, {10, 19}},
+			MaxRecords: 3, Settings: backoffSettings},
+		Release{"b", SessionNonce{2, 2}, backoffSettings},
+	} {
+		var err error
+		if all, _, err = p.Apply(all, EncodeOp(nil, op), int64(900_000*(i+1))); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, '|')
+	}
+	if !bytes.Equal(all, golden["backoff-results"]) {
+		t.Errorf("results\nbackoff-results %x", all)
+	}
+	snapshot := p.AppendSnapshot(nil)
+	if !bytes.Equal(snapshot, golden["backoff-snapshot"]) {
+		t.Errorf("snapshot\nbackoff-snapshot %x", snapshot)
+	}
+	q := NewPartition(0, -1)
+	if err := q.Restore(golden["backoff-snapshot"]); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(q.Ranges(), p.Ranges()) {

@@ -28,7 +28,8 @@ type model struct {
 	written     bool
 	records     []modelRecord // records[i] is offset spso+i
 	moved       bool          // of the last op: a reason to look again
-	freed       bool          // of the last op: something became Available
+	freed       bool          // of the last op: something became free to be acquired
+	rested      bool          // of the last op: something came back, to be acquired later
 	room        bool          // of the last op: a full window is no longer full
 }
 
@@ -45,7 +46,7 @@ func (m *model) at(off int64) *modelRecord { return &m.records[off-m.spso] }
 
 func (m *model) position() int64 {
 	for i := range m.records {
-		if m.records[i].state == StateAvailable {
+		if m.records[i].free() {
 			return m.spso + int64(i)
 		}
 	}
@@ -62,7 +63,7 @@ func (m *model) settle() {
 }
 
 func (m *model) apply(op Op, now int64) any {
-	m.moved, m.freed, m.room = false, false, false
+	m.moved, m.freed, m.rested, m.room = false, false, false, false
 	m.clock = max(m.clock, now)
 	switch o := op.(type) {
 	case Fence:
@@ -127,9 +128,9 @@ func (m *model) apply(op Op, now int64) any {
 func (m *model) wake() bool {
 	available := false
 	for i := range m.records {
-		available = available || m.records[i].state == StateAvailable
+		available = available || m.records[i].free()
 	}
-	return m.moved || m.room || m.freed && available
+	return m.moved || m.room || m.rested || m.freed && available
 }
 
 func settingsOf(op Op) Settings {
@@ -160,8 +161,24 @@ func (m *model) giveBack(r *modelRecord, set Settings) {
 		m.bury(r, set, false)
 		return
 	}
-	*r = modelRecord{state: StateAvailable, count: r.count, batch: r.batch}
-	m.freed = true
+	// came back now, or when its lock ended
+	until := min(r.deadline, m.clock) + modelBackoff(set, r.count)
+	if until <= m.clock {
+		until = 0
+	}
+	*r = modelRecord{state: StateAvailable, count: r.count, batch: r.batch, deadline: until}
+	m.freed, m.rested = m.freed || until == 0, m.rested || until > 0
+}
+
+// free: deadline is the end of the rest of an Available record
+func (r *modelRecord) free() bool { return r.state == StateAvailable && r.deadline == 0 }
+
+func modelBackoff(set Settings, count int16) int64 {
+	rest := int64(set.ReleaseBackoffMs)
+	for ; count > 1 && rest < int64(set.ReleaseBackoffMaxMs); count-- {
+		rest *= 2
+	}
+	return 1000 * min(rest, int64(set.ReleaseBackoffMaxMs))
 }
 
 func (m *model) bury(r *modelRecord, set Settings, rejected bool) {
@@ -188,6 +205,12 @@ func (m *model) free(set Settings, which func(*modelRecord) bool) int64 {
 
 func (m *model) expire(set Settings) int64 {
 	n := m.free(set, func(r *modelRecord) bool { return r.deadline <= m.clock })
+	for i := range m.records {
+		r := &m.records[i]
+		if r.state == StateAvailable && r.deadline > 0 && (r.deadline <= m.clock || set.ReleaseBackoffMs == 0) {
+			r.deadline, m.freed = 0, true
+		}
+	}
 	m.settle()
 	return n
 }
@@ -246,7 +269,7 @@ func (m *model) acquire(o Acquire) AcquireResult {
 		got = append(got, off)
 	}
 	candidate := func(off int64) bool {
-		return m.at(off).state == StateAvailable && !(res.Stale && covered(o.Aborted, off))
+		return m.at(off).free() && !(res.Stale && covered(o.Aborted, off))
 	}
 	for off := max(base, m.spso); off <= min(last, m.end()-1) && !stop; off++ {
 		if !candidate(off) {
@@ -259,7 +282,7 @@ func (m *model) acquire(o Acquire) AcquireResult {
 		until := min(last, batch.last, m.end()-1)
 		var most int16
 		for x := off; x <= until; x++ {
-			if r := m.at(x); r.state == StateAvailable && r.batch == batch {
+			if r := m.at(x); r.free() && r.batch == batch {
 				most = max(most, r.count)
 			}
 		}
@@ -373,14 +396,14 @@ func (m *model) acknowledge(o Acknowledge) AckCode {
 	}
 	before := append([]modelRecord(nil), m.records...)
 	deadline := m.clock + int64(o.Settings.LockDurationMs)*1000
-	freed := m.freed
+	freed, rested := m.freed, m.rested
 	wrote := false
 	var renewed []int64 // by the batches that passed
 	for _, b := range o.Batches {
 		n := len(renewed)
 		code := m.acknowledgeBatch(o, b, deadline, &renewed, &wrote)
 		if code != AckOK {
-			m.records, m.freed = before, freed
+			m.records, m.freed, m.rested = before, freed, rested
 			for _, off := range renewed[:n] {
 				m.at(off).deadline = deadline
 			}

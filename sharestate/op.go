@@ -37,10 +37,14 @@ type SessionNonce struct {
 // the op was made.
 type Settings struct {
 	DeliveryLimit  int16 // group share.delivery.count.limit
-	LockDurationMs int32 // group share.record.lock.duration.ms
-	MaxRecordLocks int32 // group share.partition.max.record.locks
 	RenewEnabled   bool  // group share.renew.acknowledge.enable
 	DeadLetters    bool  // a dead-letter topic is set: Archiving comes before Archived
+	LockDurationMs int32 // group share.record.lock.duration.ms
+	MaxRecordLocks int32 // group share.partition.max.record.locks
+
+	// kshare's own, see backoff.go. 0 = what is released is offered again at once.
+	ReleaseBackoffMs    int32 // group share.release.backoff.ms
+	ReleaseBackoffMaxMs int32 // group share.release.backoff.max.ms
 }
 
 // AckBatch is one AcknowledgementBatch of a request. Types has length one (for

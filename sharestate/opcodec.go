@@ -13,6 +13,7 @@ func EncodeOp(dst []byte, op Op) []byte {
 const (
 	settingRenew       byte = 1 << 0
 	settingDeadLetters byte = 1 << 1
+	settingBackoff     byte = 1 << 2 // the two numbers of the backoff follow
 )
 
 func (s Settings) append(dst []byte) []byte {
@@ -26,16 +27,25 @@ func (s Settings) append(dst []byte) []byte {
 	if s.DeadLetters {
 		flags |= settingDeadLetters
 	}
-	return append(dst, flags)
+	if s.ReleaseBackoffMs == 0 && s.ReleaseBackoffMaxMs == 0 {
+		return append(dst, flags)
+	}
+	dst = append(dst, flags|settingBackoff)
+	dst = binary.AppendVarint(dst, int64(s.ReleaseBackoffMs))
+	return binary.AppendVarint(dst, int64(s.ReleaseBackoffMaxMs))
 }
 
 func (r *reader) settings() (s Settings) {
 	s.DeliveryLimit = r.int16()
 	s.LockDurationMs = r.int32()
 	s.MaxRecordLocks = r.int32()
-	flags := r.flags(settingRenew | settingDeadLetters)
+	flags := r.flags(settingRenew | settingDeadLetters | settingBackoff)
 	s.RenewEnabled = flags&settingRenew != 0
 	s.DeadLetters = flags&settingDeadLetters != 0
+	if flags&settingBackoff != 0 {
+		s.ReleaseBackoffMs = r.int32()
+		s.ReleaseBackoffMaxMs = r.int32()
+	}
 	return s
 }
 

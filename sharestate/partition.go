@@ -18,14 +18,16 @@ type Partition struct {
 	spans   []span // cover [spso, end)
 	holders holders
 
-	// Sums over spans, and a bound: no lock ends before nextExpiry.
-	available  int64
+	// Sums over spans, and a bound: no lock and no rest ends before nextExpiry.
+	available  int64 // free to be acquired
+	resting    int64 // Available, but not yet
 	complete   int64
 	nextExpiry int64
 
 	// Of the op under way.
 	moved    bool  // the window moved without an acquisition: look again
-	freed    bool  // records became Available
+	freed    bool  // records became free to be acquired
+	rested   bool  // records became Available, to be acquired later
 	fullOver int64 // the window was full by this limit at the beginning; 0 = it was not
 
 	// Memory of Apply, kept for the next one.
@@ -55,8 +57,9 @@ func (p *Partition) begin(incarnation, offset int64) {
 }
 
 // Apply folds one encoded op into the state at time now (µs, as stamped by the
-// log) and appends its result to dst. wake tells that records became available or
-// a full window got room, so that waiting fetches should look again. An error
+// log) and appends its result to dst. wake tells that records became available (be it
+// for later, see [Partition.NextChange]) or a full window got room, so that waiting
+// fetches should look again. An error
 // (ErrMalformed, ErrUnknownKind, wrapped) leaves the state as it was; the op must
 // not be skipped then.
 func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, err error) {
@@ -64,7 +67,7 @@ func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, 
 		return dst, false, fmt.Errorf("%w: empty op", ErrMalformed)
 	}
 	r := reader{b: op[1:]}
-	p.moved, p.freed, p.fullOver = false, false, 0
+	p.moved, p.freed, p.rested, p.fullOver = false, false, false, 0
 	switch op[0] {
 	case kindFence:
 		if r.end() == nil {
@@ -134,14 +137,14 @@ func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, 
 // wake tells whether the op gave waiting fetches a reason to look again. Records
 // that it freed and took at once are none.
 func (p *Partition) wake() bool {
-	return p.moved || p.freed && p.available > 0 || p.inFlight() < p.fullOver
+	return p.moved || p.rested || p.freed && p.available > 0 || p.inFlight() < p.fullOver
 }
 
 // advance moves the clock, which never goes back.
 func (p *Partition) advance(now int64) { p.clock = max(p.clock, now) }
 
-// enter begins an op that carries settings: locks that have run out end first. It
-// returns the number of offsets whose lock ended.
+// enter begins an op that carries settings: locks and rests that have run out end
+// first. It returns the number of offsets whose lock ended.
 func (p *Partition) enter(set *Settings, now int64) uint64 {
 	p.advance(now)
 	if limit := int64(set.MaxRecordLocks); p.inFlight() >= limit {
@@ -159,12 +162,12 @@ func (p *Partition) inFlight() int64 {
 	return p.end - p.spso
 }
 
-// position is where the next acquisition begins: the lowest Available offset, else
+// position is where the next acquisition begins: the lowest offset that is free, else
 // what follows the window.
 func (p *Partition) position() int64 {
 	if p.available > 0 {
 		for i := range p.spans {
-			if p.spans[i].state == StateAvailable {
+			if p.spans[i].free() {
 				return p.spans[i].first
 			}
 		}
@@ -173,10 +176,13 @@ func (p *Partition) position() int64 {
 }
 
 // after adds a duration in milliseconds to the clock.
-func (p *Partition) after(ms int32) int64 {
-	d := int64(max(ms, 0)) * 1000
-	if p.clock > math.MaxInt64-d {
+func (p *Partition) after(ms int32) int64 { return later(p.clock, int64(max(ms, 0))) }
+
+// later is ms milliseconds (not negative) after t.
+func later(t, ms int64) int64 {
+	d := ms * 1000
+	if t > math.MaxInt64-d {
 		return math.MaxInt64
 	}
-	return p.clock + d
+	return t + d
 }

@@ -61,6 +61,9 @@ func newHistory(seed uint64) *history {
 	h.p, h.m = NewPartition(1, start), newModel(1, start)
 	h.set = Settings{DeliveryLimit: int16(2 + h.rnd.IntN(6)), LockDurationMs: int32(1 + h.rnd.IntN(40)),
 		MaxRecordLocks: int32(5 + h.rnd.IntN(60)), RenewEnabled: !h.chance(20), DeadLetters: h.chance(30)}
+	if h.chance(50) {
+		h.backOff()
+	}
 	for off := int64(0); off < 60_000; {
 		if h.chance(10) {
 			off += 1 + h.rnd.Int64N(6)
@@ -80,6 +83,11 @@ func newHistory(seed uint64) *history {
 }
 
 func (h *history) chance(percent int) bool { return h.rnd.IntN(100) < percent }
+
+// backOff turns the release backoff on.
+func (h *history) backOff() {
+	h.set.ReleaseBackoffMs, h.set.ReleaseBackoffMaxMs = int32(1+h.rnd.IntN(8)), int32(h.rnd.IntN(40))
+}
 
 func (h *history) run(t *testing.T, ops int) {
 	for i := range ops {
@@ -169,9 +177,14 @@ func invariants(p *Partition) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	var available, complete int64
+	var available, resting, complete int64
 	for _, s := range p.spans {
 		switch {
+		case s.resting():
+			resting += s.size()
+			if s.deadline < p.nextExpiry {
+				return fmt.Errorf("a rest ends at %d, before %d", s.deadline, p.nextExpiry)
+			}
 		case s.state == StateAvailable:
 			available += s.size()
 		case s.state.terminal():
@@ -183,8 +196,8 @@ func invariants(p *Partition) error {
 			return fmt.Errorf("expired lock at %d", s.first)
 		}
 	}
-	if available != p.available || complete != p.complete {
-		return fmt.Errorf("sums %d, %d for %d, %d", p.available, p.complete, available, complete)
+	if available != p.available || resting != p.resting || complete != p.complete {
+		return fmt.Errorf("sums %d, %d, %d for %d, %d, %d", p.available, p.resting, p.complete, available, resting, complete)
 	}
 	return nil
 }
@@ -271,6 +284,9 @@ func (h *history) compareFetchable() error {
 	if gotOK != ok || ok && got != want {
 		return fmt.Errorf("fetchable %+v %v, model %+v %v", got, gotOK, want, ok)
 	}
+	if err := h.compareNextChange(); err != nil {
+		return err
+	}
 	for member := range 3 {
 		var held []OffsetRange
 		for i := range h.m.records {
@@ -287,6 +303,27 @@ func (h *history) compareFetchable() error {
 		if got := h.p.heldBy(memberName(member)); !reflect.DeepEqual(got, held) {
 			return fmt.Errorf("held by %d: %v, model %v", member, got, held)
 		}
+	}
+	return nil
+}
+
+// compareNextChange lets the model go on alone, from one deadline to the next, until
+// something changes after a time ahead.
+func (h *history) compareNextChange() error {
+	ahead := h.m.clock + h.rnd.Int64N(30_000)
+	want := int64(math.MaxInt64)
+	for i := range h.m.records {
+		r := h.m.records[i]
+		at := r.deadline
+		if r.state == StateAcquired && at <= ahead && (h.set.DeliveryLimit <= 0 || r.count < h.set.DeliveryLimit) {
+			at += modelBackoff(h.set, r.count)
+		}
+		if (r.state == StateAcquired || r.state == StateAvailable) && at > ahead {
+			want = min(want, at)
+		}
+	}
+	if got, ok := h.p.NextChange(ahead, h.set); got != want || ok != (want < math.MaxInt64) {
+		return fmt.Errorf("next change after %d: %d %v, model %d", ahead, got, ok, want)
 	}
 	return nil
 }
@@ -318,6 +355,9 @@ func (h *history) next() Op {
 		h.set.DeliveryLimit = int16(h.rnd.IntN(8))
 		h.set.MaxRecordLocks = int32(h.rnd.IntN(70))
 		h.set.DeadLetters = h.chance(30)
+		if h.set.ReleaseBackoffMs, h.set.ReleaseBackoffMaxMs = 0, 0; h.chance(50) {
+			h.backOff()
+		}
 	}
 	h.seen = append(h.seen, h.m.position())
 	if len(h.seen) > 8 {

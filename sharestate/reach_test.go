@@ -42,6 +42,12 @@ func TestRandomHistoriesReachTheRareCases(t *testing.T) {
 					count("fourth delivery", a.DeliveryCount >= 4)
 				}
 				count("window full", before.InFlight >= int64(h.set.MaxRecordLocks) && h.set.MaxRecordLocks > 0)
+				for i := range h.p.spans {
+					s := &h.p.spans[i]
+					count("resting", s.resting())
+					count("passed a resting one", s.resting() && len(r.Acquired) > 0 && s.first < r.Acquired[0].First)
+					count("resting inside a batch that goes", s.resting() && len(r.Acquired) > 0 && s.batchFirst <= r.Acquired[0].First && s.batchLast >= r.Acquired[0].Last)
+				}
 				count("compacted", len(r.Acquired) > 0 && r.Acquired[0].First > position && !r.Stale)
 			case AcknowledgeResult:
 				batches := op.(Acknowledge).Batches

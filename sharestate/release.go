@@ -35,25 +35,43 @@ func (p *Partition) release(set *Settings, pick func(*span) bool) uint64 {
 	n := p.change(
 		func(s *span) bool { return s.state == StateAcquired && pick(s) },
 		func(s span) span {
-			s = s.released(set)
-			p.freed = p.freed || s.state == StateAvailable
+			s = s.released(set, p.clock)
+			p.note(&s)
 			return s
 		})
 	p.written = p.written || n > 0
 	return n
 }
 
-// expire ends the locks that have run out by now.
+// note notes what became of a released range, for those who wait.
+func (p *Partition) note(s *span) {
+	p.freed = p.freed || s.free()
+	if s.resting() {
+		p.rested = true
+		p.nextExpiry = min(p.nextExpiry, s.deadline)
+	}
+}
+
+// expire ends the locks and rests that have run out by now. It returns the number of
+// offsets whose lock ended.
 func (p *Partition) expire(set *Settings) uint64 {
-	if p.clock < p.nextExpiry {
+	if p.clock < p.nextExpiry && !p.wakesAll(set) {
 		return 0
 	}
 	n := p.release(set, func(s *span) bool { return s.deadline <= p.clock })
-	p.nextExpiry = math.MaxInt64
-	if deadline, ok := p.NextDeadline(); ok {
-		p.nextExpiry = deadline
-	}
+	p.endRests(set)
+	p.expireAgain()
 	return n
+}
+
+// expireAgain sets the time before which there is nothing to expire.
+func (p *Partition) expireAgain() {
+	p.nextExpiry = math.MaxInt64
+	for i := range p.spans {
+		if s := &p.spans[i]; s.state == StateAcquired || s.resting() {
+			p.nextExpiry = min(p.nextExpiry, s.deadline)
+		}
+	}
 }
 
 // applyRelease frees what the member holds under this session and older ones.

@@ -148,8 +148,10 @@ func (p *Partition) tally(spans []span, sign int64) {
 	for i := range spans {
 		s := &spans[i]
 		switch {
-		case s.state == StateAvailable:
+		case s.free():
 			p.available += sign * s.size()
+		case s.state == StateAvailable:
+			p.resting += sign * s.size()
 		case s.state.terminal():
 			p.complete += sign * s.size()
 		}

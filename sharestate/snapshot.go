@@ -18,6 +18,7 @@ const (
 	tagRejected  = 1 << 4
 	tagWhole     = 1 << 5 // the range is its whole tracked batch
 	tagClaimed   = 1 << 6
+	tagResting   = 1 << 7
 )
 
 // AppendSnapshot appends the state to dst. Equal states give equal bytes, however
@@ -82,6 +83,9 @@ func (s *span) append(dst []byte, holder uint32, clock int64) []byte {
 	if s.state == StateArchiving && holder != 0 {
 		tag |= tagClaimed
 	}
+	if s.resting() {
+		tag |= tagResting
+	}
 	dst = append(dst, tag)
 	dst = binary.AppendUvarint(dst, uint64(s.last-s.first))
 	if s.state.terminal() {
@@ -94,6 +98,8 @@ func (s *span) append(dst []byte, holder uint32, clock int64) []byte {
 	}
 	if holder != 0 {
 		dst = binary.AppendUvarint(dst, uint64(holder))
+	}
+	if holder != 0 || s.resting() {
 		dst = binary.AppendVarint(dst, s.deadline-clock)
 	}
 	return dst
@@ -122,9 +128,7 @@ func (p *Partition) Restore(snapshot []byte) error {
 	if err := q.check(); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
 	}
-	if deadline, ok := q.NextDeadline(); ok {
-		q.nextExpiry = deadline
-	}
+	q.expireAgain()
 	q.tally(q.spans, 1)
 	*p = q
 	return nil
@@ -153,7 +157,7 @@ func (p *Partition) readSpans(r *reader) {
 
 // span reads the range that begins at first.
 func (r *reader) span(first int64, holders int, clock int64) span {
-	tag := r.flags(tagState | tagUntracked | tagRejected | tagWhole | tagClaimed)
+	tag := r.flags(tagState | tagUntracked | tagRejected | tagWhole | tagClaimed | tagResting)
 	s := span{first: first, state: State(tag & tagState)}
 	s.last = first + int64(r.uvarint())
 	if tag&tagUntracked != 0 {
@@ -180,6 +184,13 @@ func (r *reader) span(first int64, holders int, clock int64) span {
 			return s
 		}
 		s.holder = uint32(n)
+		s.deadline = clock + r.varint()
+	}
+	if tag&tagResting != 0 {
+		if s.state != StateAvailable {
+			r.fail()
+			return s
+		}
 		s.deadline = clock + r.varint()
 	}
 	return s

@@ -15,7 +15,7 @@ type span struct {
 	// AcquiredRecords entry in which the offsets were first handed out. The rules
 	// of redelivery count and isolate by these. Available and Acquired only.
 	batchFirst, batchLast int64
-	deadline              int64  // µs, end of the lock (Acquired) or claim (Archiving)
+	deadline              int64  // µs, end of the lock (Acquired), claim (Archiving) or rest (Available; see backoff.go)
 	holder                uint32 // who acquired or claimed; see holders
 	count                 int16  // deliveries so far; not in terminal states
 	state                 State
@@ -51,9 +51,9 @@ func (s span) finished(st State) span {
 	return span{first: s.first, last: s.last, state: st}
 }
 
-// available gives s free to be acquired, its count untouched.
-func (s span) available() span {
-	s.state, s.holder, s.deadline = StateAvailable, 0, 0
+// available gives s free to be acquired from a time on (0 = at once), its count untouched.
+func (s span) available(from int64) span {
+	s.state, s.holder, s.deadline = StateAvailable, 0, from
 	return s
 }
 
@@ -65,13 +65,13 @@ func (s span) archived(set *Settings, why spanFlags) span {
 	return span{first: s.first, last: s.last, count: s.count, state: StateArchiving, flags: why}
 }
 
-// released gives an Acquired s after release, lock expiry or session close.
-// Without a sensible limit nothing is ever given up.
-func (s span) released(set *Settings) span {
+// released gives an Acquired s after release, lock expiry or session close, as it is at
+// the time clock. Without a sensible limit nothing is ever given up.
+func (s span) released(set *Settings, clock int64) span {
 	if set.DeliveryLimit > 0 && s.count >= set.DeliveryLimit {
 		return s.archived(set, 0)
 	}
-	return s.available()
+	return s.available(s.restUntil(set, clock))
 }
 
 // holder is a member with one of its sessions, or (with no member) a replica that

@@ -13,14 +13,14 @@ import (
 // what happens to one share-partition. Times are in ms.
 //
 //	new [start=N]                 a new share-partition; default: not started
-//	settings [limit=] [lock=] [window=] [renew=on|off] [dead-letters=on|off]
+//	settings [limit=] [lock=] [window=] [renew=on|off] [dead-letters=on|off] [backoff=] [backoff-max=]
 //	log A-B C-D ...               upstream's record batches from now on
 //	acquire member= [session=] [replica=] [from=] [max=] [batch-size=] [mode=record-limit] [aborted=A-B,...]
 //	                              reads the log at from (default: the position) and acquires
 //	ack member= [epoch=]          input: lines "A-B type[,type...]"
 //	release member= session=, release-replica replica=, expire, start offset=, log-start offset=,
 //	reset offset= incarnation=, claim replica= [max=] [for=], done A-B..., fence
-//	fetchable, summary, held member=, deadline, restore
+//	fetchable, summary, held member=, deadline, next-change, restore
 //
 // at=T sets the time of any of them. Every op prints its result, "wake" if waiting
 // fetches should look again, and the window.
@@ -68,6 +68,12 @@ func (s *story) run(d *datadriven.TestData) string {
 		return strings.ReplaceAll(fmt.Sprintf("%+v\n", f), "9223372036854775807", "any")
 	case "held":
 		return fmt.Sprintln(s.p.heldBy(s.str("member", "a")))
+	case "next-change":
+		change, ok := s.p.NextChange(s.now, s.set)
+		if !ok {
+			return "none\n"
+		}
+		return fmt.Sprintln(change / 1000)
 	case "deadline":
 		deadline, ok := s.p.NextDeadline()
 		return fmt.Sprintln(deadline/1000, ok)
@@ -183,6 +189,8 @@ func (s *story) window() string {
 		}
 		if r.State == StateAcquired {
 			fmt.Fprintf(&b, " %s/%d until %d", r.Member, r.Session.Opened, r.Deadline/1000)
+		} else if r.State == StateAvailable && r.Deadline > 0 {
+			fmt.Fprintf(&b, " from %d", r.Deadline/1000)
 		} else if r.Deadline > 0 {
 			fmt.Fprintf(&b, " claimed by %d until %d", r.Session.Replica, r.Deadline/1000)
 		}
@@ -197,6 +205,8 @@ func (s *story) settings() string {
 	s.set.MaxRecordLocks = int32(s.int("window", int64(s.set.MaxRecordLocks)))
 	onOff := map[bool]string{true: "on", false: "off"}
 	s.set.RenewEnabled = s.str("renew", onOff[s.set.RenewEnabled]) == "on"
+	s.set.ReleaseBackoffMs = int32(s.int("backoff", int64(s.set.ReleaseBackoffMs)))
+	s.set.ReleaseBackoffMaxMs = int32(s.int("backoff-max", int64(s.set.ReleaseBackoffMaxMs)))
 	s.set.DeadLetters = s.str("dead-letters", onOff[s.set.DeadLetters]) == "on"
 	return ""
 }

@@ -41,21 +41,21 @@ func (p *Partition) Incarnation() int64 { return p.incarnation }
 
 // Fetchable says what an [Acquire] made now could take.
 type Fetchable struct {
-	Position int64 // lowest offset that may be acquired: read upstream from here
+	Position int64 // lowest offset that may be acquired: read upstream from here; resting ones may lie below
 	Last     int64 // highest offset that may be acquired; math.MaxInt64 if only the record budget limits
 	New      bool  // offsets beyond SPEO may be acquired
 }
 
-// Fetchable tells what an [Acquire] at time now (µs) could take, counting locks
-// that have run out by then as ended. It is false while the partition is not
-// started, and while the window is full with nothing Available inside.
+// Fetchable tells what an [Acquire] at time now (µs) could take, counting locks and
+// rests that have run out by then as ended. It is false while the partition is not
+// started, and while the window is full with nothing free inside.
 func (p *Partition) Fetchable(now int64, s Settings) (Fetchable, bool) {
 	if p.spso < 0 {
 		return Fetchable{}, false
 	}
 	now = max(now, p.clock)
 	start, position := p.spso, p.end
-	if now >= p.nextExpiry {
+	if now >= p.nextExpiry || p.wakesAll(&s) {
 		start, position = p.afterExpiry(now, &s)
 	} else if p.available > 0 {
 		position = p.position()
@@ -68,19 +68,19 @@ func (p *Partition) Fetchable(now int64, s Settings) (Fetchable, bool) {
 	return f, f.New || position < p.end
 }
 
-// afterExpiry tells where SPSO and the fetch position will be once the locks that
-// have run out by now are ended.
+// afterExpiry tells where SPSO and the fetch position will be once the locks and rests
+// that have run out by now are ended.
 func (p *Partition) afterExpiry(now int64, set *Settings) (start, position int64) {
 	start = -1
 	for i := range p.spans {
 		s := p.spans[i]
 		if s.state == StateAcquired && s.deadline <= now {
-			s = s.released(set)
+			s = s.released(set, now)
 		}
 		if start < 0 && !s.state.terminal() {
 			start = s.first
 		}
-		if s.state == StateAvailable {
+		if s.free() || s.resting() && s.restEnds(set, now) {
 			return start, s.first
 		}
 	}
@@ -99,6 +99,23 @@ func (p *Partition) NextDeadline() (int64, bool) {
 		}
 	}
 	return deadline, ok
+}
+
+// NextChange is the first time (µs) above after at which a waiting fetch may find more if
+// nothing else happens: a lock runs out, or records have rested, those included
+// whose lock ran out by then without an op that noticed. ok is false if there is none.
+func (p *Partition) NextChange(after int64, set Settings) (at int64, ok bool) {
+	at = math.MaxInt64
+	for i := range p.spans {
+		s := p.spans[i]
+		if s.state == StateAcquired && s.deadline <= after {
+			s = s.released(&set, s.deadline)
+		}
+		if (s.state == StateAcquired || s.resting()) && s.deadline > after {
+			at, ok = min(at, s.deadline), true
+		}
+	}
+	return at, ok
 }
 
 // Summary is what DescribeShareGroupOffsets tells of a share-partition.
@@ -127,7 +144,7 @@ type RangeView struct {
 	DeliveryCount int16        // 0 in terminal states
 	Member        string       // holder of an Acquired range
 	Session       SessionNonce // of the holder; of a claim, only Replica is set
-	Deadline      int64        // µs, end of the lock (Acquired) or of the claim (Archiving)
+	Deadline      int64        // µs, end of the lock (Acquired), the claim (Archiving) or the rest (Available)
 }
 
 // Ranges gives the window from SPSO to SPEO.
