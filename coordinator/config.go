@@ -35,6 +35,9 @@ type Config struct {
 	MaxRecordLocks       int32
 	RenewEnabled         bool
 	AssignmentIntervalMs int32
+	// ReleaseBackoffMs is kshare's own: how long a record that came back after its first delivery is not offered, twice as
+	// long after each further one up to ReleaseBackoffMaxMs; 0 = off.
+	ReleaseBackoffMs, ReleaseBackoffMaxMs int32
 	// DeadLetterTopic is empty where dead letters are off.
 	DeadLetterTopic      string
 	DeadLetterCopyRecord bool
@@ -52,6 +55,8 @@ func (g *Group) Effective(b *BrokerConfig) Config {
 		DeliveryLimit:        int16(g.number(keyDeliveryLimit, b.DeliveryLimit, b.MinDeliveryLimit, b.MaxDeliveryLimit)),
 		MaxRecordLocks:       g.number(keyMaxRecordLocks, b.MaxRecordLocks, b.MinMaxRecordLocks, b.MaxMaxRecordLocks),
 		AssignmentIntervalMs: g.number(keyAssignmentInterval, b.AssignmentIntervalMs, b.MinAssignmentIntervalMs, b.MaxAssignmentIntervalMs),
+		ReleaseBackoffMs:     g.number(keyReleaseBackoff, 0, 0, maxReleaseBackoffMs),
+		ReleaseBackoffMaxMs:  g.number(keyReleaseBackoffMax, defaultReleaseBackoffMaxMs, 0, maxReleaseBackoffMs),
 		RenewEnabled:         g.flag(keyRenewEnable, true),
 		DeadLetterCopyRecord: g.flag(keyDeadLetterCopy, false),
 	}

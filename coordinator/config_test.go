@@ -52,18 +52,19 @@ func TestEffectiveConfigIsClampedToBrokerBounds(t *testing.T) {
 		{keyLockDuration, "1000"}, {keyDeliveryLimit, "99"}, {keyMaxRecordLocks, "200"}, {keyHeartbeatInterval, "20000"},
 		{keyAutoOffsetReset, "by_duration:PT1M"}, {keyIsolationLevel, readCommitted}, {keyRenewEnable, "false"},
 		{keyDeadLetterTopic, "dlq.t"}, {keyDeadLetterCopy, "true"}, {keyAssignmentInterval, "-5"},
+		{keyReleaseBackoff, "250"}, {keyReleaseBackoffMax, "9999999"},
 	}})
 	want := Config{
 		SessionTimeoutMs: 45000, HeartbeatIntervalMs: 15000, LockDurationMs: 15000, DeliveryLimit: 10, MaxRecordLocks: 200,
 		AutoOffsetReset: OffsetReset{Kind: ResetByDuration, AgeMs: 60000}, ReadCommitted: true,
-		DeadLetterTopic: "dlq.t", DeadLetterCopyRecord: true,
+		DeadLetterTopic: "dlq.t", DeadLetterCopyRecord: true, ReleaseBackoffMs: 250, ReleaseBackoffMaxMs: 3600000,
 	}
 	if got := g.Effective(&b); got != want {
 		t.Fatalf("%+v, want %+v", got, want)
 	}
 	defaults := Config{
 		SessionTimeoutMs: 45000, HeartbeatIntervalMs: 5000, LockDurationMs: 30000, DeliveryLimit: 5, MaxRecordLocks: 2000,
-		RenewEnabled: true, AssignmentIntervalMs: 1000,
+		RenewEnabled: true, AssignmentIntervalMs: 1000, ReleaseBackoffMaxMs: 60000,
 	}
 	if got := (*Group)(nil).Effective(&b); got != defaults {
 		t.Fatalf("%+v, want %+v", got, defaults)
@@ -89,6 +90,41 @@ func TestTimeoutMustExceedInterval(t *testing.T) {
 	wantError(t, err, ErrInvalidConfig, "")
 	if _, err := planConfig(&b, g, ops[:1], true); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestReleaseBackoffIsBoundedByItsMaximum(t *testing.T) {
+	b := DefaultBrokerConfig()
+	g := NewGroup()
+	_, err := planConfig(&b, g, []ConfigOp{{Key: keyReleaseBackoff, Value: ref("60001")}}, false)
+	wantError(t, err, ErrInvalidConfig, "share.release.backoff.max.ms must not be less than share.release.backoff.ms")
+	_, err = planConfig(&b, g, []ConfigOp{{Key: keyReleaseBackoff, Value: ref("3600001")}}, false)
+	wantError(t, err, ErrInvalidConfig, "share.release.backoff.ms must be in the range 0 to 3600000 inclusive.")
+	both := []ConfigOp{{Key: keyReleaseBackoff, Value: ref("60001")}, {Key: keyReleaseBackoffMax, Value: ref("60001")}}
+	plan, err := planConfig(&b, g, both, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.setConfig(plan)
+	_, err = planConfig(&b, g, []ConfigOp{{Key: keyReleaseBackoffMax, Op: ConfigDelete}}, false)
+	wantError(t, err, ErrInvalidConfig, "")
+	if c := g.Effective(&b); c.ReleaseBackoffMs != 60001 || c.ReleaseBackoffMaxMs != 60001 {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestReleaseBackoffIsDescribedAsKsharesOwn(t *testing.T) {
+	b := DefaultBrokerConfig()
+	entries := describeConfigs(&b, NewGroup(), []string{keyReleaseBackoff, keyReleaseBackoffMax})
+	if len(entries) != 2 {
+		t.Fatalf("entries %+v", entries)
+	}
+	for i, want := range []ConfigSynonym{{keyReleaseBackoffMax, "60000", SourceDefault}, {keyReleaseBackoff, "0", SourceDefault}} {
+		e := entries[i]
+		if e.Name != want.Name || e.Value != want.Value || e.Type != TypeInt || e.Source != SourceDefault ||
+			!slices.Equal(e.Synonyms, []ConfigSynonym{want}) || !strings.Contains(e.Documentation, "kshare's own") {
+			t.Errorf("entry %+v", e)
+		}
 	}
 }
 

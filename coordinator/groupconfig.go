@@ -16,11 +16,19 @@ const (
 	keyIsolationLevel     = "share.isolation.level"
 	keyDeliveryLimit      = "share.delivery.count.limit"
 	keyMaxRecordLocks     = "share.partition.max.record.locks"
+	keyReleaseBackoff     = "share.release.backoff.ms"     // kshare's own
+	keyReleaseBackoffMax  = "share.release.backoff.max.ms" // kshare's own
 	keyRenewEnable        = "share.renew.acknowledge.enable"
 	keyAssignmentInterval = "share.assignment.interval.ms"
 	keyDeadLetterTopic    = "errors.deadletterqueue.topic.name"
 	keyDeadLetterCopy     = "errors.deadletterqueue.copy.record.enable"
 	keyAssignorOffload    = "share.assignor.offload.enable"
+)
+
+// Of the release backoff, in milliseconds: the default of its maximum, and the highest value of both.
+const (
+	defaultReleaseBackoffMaxMs = 60_000
+	maxReleaseBackoffMs        = 3_600_000
 )
 
 // ConfigOp is one operation of IncrementalAlterConfigs on a GROUP resource.
@@ -116,6 +124,11 @@ var groupKeys = []groupKey{
 		low:  func(b *BrokerConfig) int32 { return b.MinLockDurationMs },
 		high: func(b *BrokerConfig) int32 { return b.MaxLockDurationMs },
 		doc:  "How long in milliseconds a record is held for the member it was delivered to."},
+	{name: keyReleaseBackoffMax, kind: TypeInt, def: strconv.Itoa(defaultReleaseBackoffMaxMs), low: always(0), high: always(maxReleaseBackoffMs),
+		doc: "kshare's own, not Kafka's: the longest time in milliseconds that share.release.backoff.ms may grow to. At least as much as that."},
+	{name: keyReleaseBackoff, kind: TypeInt, def: "0", low: always(0), high: always(maxReleaseBackoffMs),
+		doc: "kshare's own, not Kafka's: how long in milliseconds a record is not offered after its first delivery ended by release, timeout or session close; " +
+			"twice as long after each further delivery, up to share.release.backoff.max.ms. Other records go on meanwhile. 0 turns it off."},
 	{name: keyRenewEnable, kind: TypeBoolean, def: "true",
 		doc: "Whether members may renew their hold on a record."},
 	{name: keySessionTimeout, kind: TypeInt, broker: "group.share.session.timeout.ms",
@@ -123,6 +136,9 @@ var groupKeys = []groupKey{
 		high: func(b *BrokerConfig) int32 { return b.MaxSessionTimeoutMs },
 		doc:  "How long in milliseconds a member may be silent before it is removed from the group."},
 }
+
+// always is a bound that no broker setting moves.
+func always(v int32) func(*BrokerConfig) int32 { return func(*BrokerConfig) int32 { return v } }
 
 // OwnsConfig reports whether kshare answers for the key of a GROUP resource; other keys that a Kafka
 // group has (consumer.*, streams.*) are upstream's.
@@ -226,8 +242,12 @@ func planConfig(b *BrokerConfig, g *Group, ops []ConfigOp, replace bool) (SetCon
 	}
 	after := &Group{configs: g.configs}
 	after.setConfig(plan)
-	if c := after.Effective(b); c.SessionTimeoutMs <= c.HeartbeatIntervalMs {
+	c := after.Effective(b)
+	if c.SessionTimeoutMs <= c.HeartbeatIntervalMs {
 		return SetConfig{}, invalidConfig("%s must be greater than %s", keySessionTimeout, keyHeartbeatInterval)
+	}
+	if c.ReleaseBackoffMaxMs < c.ReleaseBackoffMs {
+		return SetConfig{}, invalidConfig("%s must not be less than %s", keyReleaseBackoffMax, keyReleaseBackoff)
 	}
 	return plan, nil
 }
