@@ -160,8 +160,9 @@ func (f *fetch) lookAt(ctx context.Context, it *fetchItem) {
 		return
 	}
 	v, err := it.sh.see(ctx, f.set)
-	if first, ok := it.acks.releases(); ok && err == nil && first >= v.spso {
-		// The acknowledgements come before the acquisition in the same frame: what they release goes first.
+	if first, ok := it.acks.releases(); ok && err == nil && first >= v.spso && f.set.ReleaseBackoffMs == 0 {
+		// The acknowledgements come before the acquisition in the same frame: what they release goes first, unless it has
+		// to rest.
 		if !v.ok {
 			v.Fetchable = sharestate.Fetchable{Position: first, Last: v.speo}
 		}

@@ -55,7 +55,7 @@ func (s *Server) settings(ctx context.Context, group string) (sharestate.Setting
 }
 
 func settingsOf(cfg coordinator.Config) sharestate.Settings {
-	return sharestate.Settings{
+	set := sharestate.Settings{
 		DeliveryLimit:  cfg.DeliveryLimit,
 		LockDurationMs: cfg.LockDurationMs,
 		MaxRecordLocks: cfg.MaxRecordLocks,
@@ -63,4 +63,8 @@ func settingsOf(cfg coordinator.Config) sharestate.Settings {
 		// Dead letters are not written yet; without a writer an Archiving record would hold the SPSO for ever.
 		DeadLetters: false,
 	}
+	if cfg.ReleaseBackoffMs > 0 { // off, ops carry nothing of it
+		set.ReleaseBackoffMs, set.ReleaseBackoffMaxMs = cfg.ReleaseBackoffMs, cfg.ReleaseBackoffMaxMs
+	}
+	return set
 }

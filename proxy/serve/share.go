@@ -15,16 +15,18 @@ import (
 )
 
 // A share is one share-partition as this replica serves it: its log, the upstream tail, and the fetches that wait for
-// something to happen to it. One goroutine per share that is in use listens to the log, the tail and the earliest lock
-// deadline and wakes the waiting fetches, so that a hundred waiting members cost one catch-up read a second. It lingers
-// a little after the last use, because clients come back at once; then it only stays for locks that may run out unseen
-// (see expire).
+// something to happen to it. One goroutine per share that is in use listens to the log, the tail and the next end of a
+// lock or of a release backoff and wakes the waiting fetches, so that a hundred waiting members cost one catch-up read a
+// second. It lingers a little after the last use, because clients come back at once; then it only stays for locks that
+// may run out unseen (see expire).
 
 const (
 	// shareLinger is how long log and tail stay open after the last use.
 	shareLinger = 5 * time.Second
-	// deadlineJitter spreads the replicas that wake at one lock deadline.
+	// deadlineJitter spreads the replicas that wake at one time; deadlineMargin makes up for what a replica does not know of
+	// Redis' clock, as an acquisition that comes too early takes nothing.
 	deadlineJitter = 20 * time.Millisecond
+	deadlineMargin = 5 * time.Millisecond
 	// sweepDelay (and up to twice that) is how long after a deadline that nobody waits for an Expire is appended.
 	sweepDelay = 2 * time.Second
 )
@@ -49,7 +51,8 @@ type share struct {
 	gone    bool      // run has ended
 	tails   [2]*upstream.Tail
 	waiters map[*waiter]struct{}
-	kick    chan struct{} // users, tails or waiters changed
+	set     sharestate.Settings // of the last fetch that began to wait
+	kick    chan struct{}       // users, tails or waiters changed
 }
 
 // logName is the name of a share-partition's log: group/topic id/partition.
@@ -108,9 +111,10 @@ func (sh *share) nudge() {
 }
 
 // wait and unwait enter a fetch into the waiting ones and take it out.
-func (sh *share) wait(w *waiter) {
+func (sh *share) wait(w *waiter, set sharestate.Settings) {
 	sh.mu.Lock()
 	sh.waiters[w] = struct{}{}
+	sh.set = set
 	sh.mu.Unlock()
 	sh.nudge()
 }
@@ -132,6 +136,15 @@ func (sh *share) wake() {
 // nextDeadline is the earliest end of a lock in the cached view, by Redis' clock.
 func (sh *share) nextDeadline() (at int64, ok bool) {
 	sh.log.Cached(func(p *sharestate.Partition) { at, ok = p.NextDeadline() })
+	return at, ok
+}
+
+// nextChange is the first time above after at which the cached view may show a waiting fetch more, by Redis' clock.
+func (sh *share) nextChange(after int64) (at int64, ok bool) {
+	sh.mu.Lock()
+	set := sh.set
+	sh.mu.Unlock()
+	sh.log.Cached(func(p *sharestate.Partition) { at, ok = p.NextChange(after, set) })
 	return at, ok
 }
 
@@ -160,15 +173,18 @@ func (sh *share) listen() bool {
 	}()
 	timer := time.NewTimer(sh.s.linger)
 	defer timer.Stop()
-	var woken int64 // the deadline that waiters were last woken for: once is enough
+	var woken int64 // the time that waiters were last woken for: once is enough
 	for {
 		waiting, idleFor := sh.state(&reads)
 		if idleFor >= sh.s.linger {
 			return true
 		}
 		next, due := sh.s.linger, int64(0)
-		if at, ok := sh.nextDeadline(); ok && waiting && at != woken && sh.until(at) < next {
-			next, due = max(sh.until(at), 0)+rand.N(deadlineJitter), at
+		if woken > 0 && sh.until(woken) > 0 {
+			woken = 0 // Redis' clock was set back
+		}
+		if at, ok := sh.nextChange(woken); ok && waiting && sh.until(at) < next {
+			next, due = max(sh.until(at), 0)+deadlineMargin+rand.N(deadlineJitter), at
 		}
 		timer.Reset(next)
 		select {

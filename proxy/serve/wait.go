@@ -67,7 +67,7 @@ func (f *fetch) run(ctx context.Context, maxWait time.Duration) (present bool) {
 func (f *fetch) enlist(w *waiter) (leave func()) {
 	for _, it := range f.items {
 		if it.fetchable() {
-			it.sh.wait(w)
+			it.sh.wait(w, f.set)
 		}
 	}
 	f.s.m.waiting.Inc()
