@@ -769,6 +769,14 @@ func TestWipesUnderLoadLoseNothing(t *testing.T) {
 			}
 			step(false)
 		}
+		if round == rounds-1 { // the earlier wipes come when they come; this one finds checkpoints that have moved
+			w.eventually("both checkpoints to move", func() bool {
+				step(false)
+				zero, _ := w.checkpoint("t", 0)
+				one, _ := w.checkpoint("t", 1)
+				return zero.Offset > 0 && one.Offset > 0
+			})
+		}
 		for p := range floor {
 			c, _ := w.checkpoint("t", int32(p))
 			if c.Offset < floor[p] {
@@ -786,8 +794,5 @@ func TestWipesUnderLoadLoseNothing(t *testing.T) {
 		if len(accepted[p]) != total {
 			t.Errorf("partition %d: %d of %d records accepted", p, len(accepted[p]), total)
 		}
-	}
-	if floor[0] == 0 || floor[1] == 0 {
-		t.Errorf("checkpoints never moved: %v", floor)
 	}
 }
