@@ -208,10 +208,11 @@ func (w *world) startReplica() *rep {
 
 var nextPort atomic.Int32
 
-// freeAddr gives an address below the ephemeral ports, so that Redis can come back on it.
+// freeAddr gives an address below the ephemeral ports, so that Redis can come back on it, and outside the ranges that the
+// tests of other packages, which run at the same time, take theirs from.
 func freeAddr(t testing.TB) string {
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 21000+(os.Getpid()*41+int(nextPort.Add(1))*17)%11000)
+		addr := fmt.Sprintf("127.0.0.1:%d", 14000+(os.Getpid()*41+int(nextPort.Add(1))*17)%4000)
 		if l, err := net.Listen("tcp", addr); err == nil {
 			_ = l.Close()
 			return addr

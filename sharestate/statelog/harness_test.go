@@ -150,10 +150,11 @@ func (r *realServer) stop() {
 
 var nextPort atomic.Int32
 
-// freeAddr returns an address whose port is below the range of ephemeral ports.
+// freeAddr returns an address whose port is below the range of ephemeral ports, and outside the ranges that the tests of
+// other packages, which run at the same time, take theirs from.
 func freeAddr(t testing.TB) string {
 	for range 1000 {
-		port := 20000 + (os.Getpid()*37+int(nextPort.Add(1))*13)%12000
+		port := 10000 + (os.Getpid()*37+int(nextPort.Add(1))*13)%4000
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			addr := l.Addr().String()
