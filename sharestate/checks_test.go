@@ -496,6 +496,31 @@ func TestPassedSessionsAreForgotten(t *testing.T) {
 	}
 }
 
+func TestNextClaimIsWhenDeadLettersMayBeTaken(t *testing.T) {
+	b := newBench(t, 10)
+	b.set.DeadLetters = true
+	want := func(at int64, ok bool) {
+		t.Helper()
+		if got, has := b.p.NextClaim(); got != at || has != ok {
+			t.Fatalf("next claim at %d %v, want %d %v", got, has, at, ok)
+		}
+	}
+	b.acquire("a", 20)
+	want(0, false)
+	b.wantCode(b.ack("a", 0, 9, AckReject), AckOK)
+	want(0, true)
+	b.apply(ClaimArchiving{7, 1, 5, 100, b.set})
+	want(0, true) // half of them is left
+	b.apply(ClaimArchiving{7, 1, 5, 200, b.set})
+	want(b.now+100_000, true)
+	b.apply(ArchivingDone{1, []OffsetRange{{0, 4}}, b.set})
+	want(b.now+200_000, true)
+	b.apply(ReleaseReplica{7, b.set})
+	want(0, true)
+	b.apply(ArchivingDone{1, []OffsetRange{{5, 9}}, b.set})
+	want(0, false)
+}
+
 // The same for replicas that claimed dead letters and died.
 func TestPassedClaimsAreForgotten(t *testing.T) {
 	b := newBench(t, 10)

@@ -21,6 +21,7 @@ type Partition struct {
 	// Sums over spans, and a bound: no lock and no rest ends before nextExpiry.
 	available  int64 // free to be acquired
 	resting    int64 // Available, but not yet
+	archiving  int64
 	complete   int64
 	nextExpiry int64
 

@@ -177,7 +177,7 @@ func invariants(p *Partition) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	var available, resting, complete int64
+	var available, resting, archiving, complete int64
 	for _, s := range p.spans {
 		switch {
 		case s.resting():
@@ -187,6 +187,8 @@ func invariants(p *Partition) error {
 			}
 		case s.state == StateAvailable:
 			available += s.size()
+		case s.state == StateArchiving:
+			archiving += s.size()
 		case s.state.terminal():
 			complete += s.size()
 		case s.state == StateAcquired && s.deadline < p.nextExpiry:
@@ -196,8 +198,8 @@ func invariants(p *Partition) error {
 			return fmt.Errorf("expired lock at %d", s.first)
 		}
 	}
-	if available != p.available || resting != p.resting || complete != p.complete {
-		return fmt.Errorf("sums %d, %d, %d for %d, %d, %d", p.available, p.resting, p.complete, available, resting, complete)
+	if available != p.available || resting != p.resting || archiving != p.archiving || complete != p.complete {
+		return fmt.Errorf("sums %d, %d, %d, %d for %d, %d, %d, %d", p.available, p.resting, p.archiving, p.complete, available, resting, archiving, complete)
 	}
 	return nil
 }

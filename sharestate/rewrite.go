@@ -152,6 +152,8 @@ func (p *Partition) tally(spans []span, sign int64) {
 			p.available += sign * s.size()
 		case s.state == StateAvailable:
 			p.resting += sign * s.size()
+		case s.state == StateArchiving:
+			p.archiving += sign * s.size()
 		case s.state.terminal():
 			p.complete += sign * s.size()
 		}

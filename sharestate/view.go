@@ -118,6 +118,22 @@ func (p *Partition) NextChange(after int64, set Settings) (at int64, ok bool) {
 	return at, ok
 }
 
+// NextClaim is the time (µs) from which a [ClaimArchiving] finds something: 0 if
+// Archiving offsets are there that nobody has claimed, else the end of the first
+// claim. It is false if none are Archiving, which costs nothing to tell.
+func (p *Partition) NextClaim() (int64, bool) {
+	if p.archiving == 0 {
+		return 0, false
+	}
+	at := int64(math.MaxInt64)
+	for i := range p.spans {
+		if s := &p.spans[i]; s.state == StateArchiving {
+			at = min(at, s.deadline) // 0 without a claim
+		}
+	}
+	return at, true
+}
+
 // Summary is what DescribeShareGroupOffsets tells of a share-partition.
 type Summary struct {
 	StartOffset      int64 // SPSO; -1 until Kafka would have persisted it
