@@ -232,3 +232,21 @@ func TestCopiesOfBrokerConfigAreIndependent(t *testing.T) {
 		t.Fatalf("a %v, b %v", a.set, b.set)
 	}
 }
+
+func TestDeadLetterTopicsGoByTheBrokersPrefix(t *testing.T) {
+	for _, c := range []struct {
+		prefix, topic string
+		ok            bool
+	}{
+		{"dlq.", "", true}, {"dlq.", "dlq.orders", true}, {"dlq.", " dlq.orders ", true}, {"dlq.", "orders", false},
+		{"dlq.", "__dlq.orders", false}, {"", "orders", true}, {"", "__orders", false}, {"dead-", "dead-orders", true}, {"dead-", "dlq.orders", false},
+	} {
+		b := DefaultBrokerConfig()
+		if err := b.Set("errors.deadletterqueue.topic.name.prefix", c.prefix); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.CheckDeadLetterTopic(c.topic); (err == nil) != c.ok {
+			t.Errorf("%q under the prefix %q: %v", c.topic, c.prefix, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -85,7 +86,7 @@ type groupKey struct {
 	// low and high are the bounds of an integer.
 	low, high func(*BrokerConfig) int32
 	// check refuses values of a text; nil takes any.
-	check func(string) error
+	check func(*BrokerConfig, string) error
 	// internal keys are listed only where set.
 	internal bool
 	doc      string
@@ -95,7 +96,7 @@ type groupKey struct {
 var groupKeys = []groupKey{
 	{name: keyDeadLetterCopy, kind: TypeBoolean, def: "false",
 		doc: "Whether a dead letter carries the key and value of the record that was given up."},
-	{name: keyDeadLetterTopic, kind: TypeString, def: "", check: checkDeadLetterTopic,
+	{name: keyDeadLetterTopic, kind: TypeString, def: "", check: (*BrokerConfig).CheckDeadLetterTopic,
 		doc: "The topic that records go to when they are rejected or reach the delivery count limit. Empty turns dead letters off."},
 	{name: keyAssignmentInterval, kind: TypeInt, broker: "group.share.assignment.interval.ms",
 		low:  func(b *BrokerConfig) int32 { return b.MinAssignmentIntervalMs },
@@ -104,7 +105,7 @@ var groupKeys = []groupKey{
 	{name: keyAssignorOffload, kind: TypeBoolean, broker: "group.share.assignor.offload.enable", internal: true,
 		doc: "Whether the assignment may be computed apart from the heartbeat. kshare always computes it with the heartbeat."},
 	{name: keyAutoOffsetReset, kind: TypeString, def: "latest",
-		check: func(v string) error { _, err := parseOffsetReset(v); return err },
+		check: func(_ *BrokerConfig, v string) error { _, err := parseOffsetReset(v); return err },
 		doc:   "Where consumption of a share-partition without a start offset begins: latest, earliest, or by_duration:<ISO-8601 duration> for the records of the last so-and-so long."},
 	{name: keyDeliveryLimit, kind: TypeInt, broker: "group.share.delivery.count.limit",
 		low:  func(b *BrokerConfig) int32 { return b.MinDeliveryLimit },
@@ -155,18 +156,25 @@ func findGroupKey(name string) (groupKey, bool) {
 	return groupKeys[i], true
 }
 
-// checkDeadLetterTopic refuses what would be ignored in silence: dead letter topics (KIP-1191) are not served yet.
-func checkDeadLetterTopic(value string) error {
-	switch topic := strings.TrimSpace(value); {
-	case strings.HasPrefix(topic, "__"):
-		return fmt.Errorf("a dead letter topic must not start with __")
-	case topic != "":
-		return fmt.Errorf("dead letter topics are not supported by this kshare, as with share.version 1")
+// CheckDeadLetterTopic says what keeps dead letters from going to the topic; an empty name turns them off. It holds when
+// the config is set and again when a dead letter is written, since the broker's prefix may have changed in between.
+//
+// A broker asks for one thing more: the topic config errors.deadletterqueue.group.enable, by which a topic's owner lets
+// groups write to it. Clusters without share groups refuse that config, so here the prefix alone is the guard: whoever
+// sets it reserves these names for dead letters. Upstream's ACLs for the service account come on top.
+func (b *BrokerConfig) CheckDeadLetterTopic(name string) error {
+	switch name = strings.TrimSpace(name); {
+	case name == "":
+		return nil
+	case strings.HasPrefix(name, "__"):
+		return errors.New("a dead letter topic must not start with __")
+	case !strings.HasPrefix(name, b.DeadLetterPrefix):
+		return fmt.Errorf("a dead letter topic must start with %s, which errors.deadletterqueue.topic.name.prefix says", b.DeadLetterPrefix)
 	}
 	return nil
 }
 
-func checkIsolationLevel(value string) error {
+func checkIsolationLevel(_ *BrokerConfig, value string) error {
 	if value != readCommitted && value != readUncommitted {
 		return fmt.Errorf("must be %s or %s", readUncommitted, readCommitted)
 	}
@@ -198,7 +206,7 @@ func (k groupKey) parse(b *BrokerConfig, value string) (string, error) {
 		return strconv.FormatInt(int64(v), 10), nil
 	}
 	if k.check != nil {
-		if err := k.check(value); err != nil {
+		if err := k.check(b, value); err != nil {
 			return "", invalidConfig("Invalid value %s for configuration %s: %v", value, k.name, err)
 		}
 	}
