@@ -23,6 +23,7 @@ type Client struct {
 	nodes  *nodes
 	topics *topics
 	reader *reader
+	writer writer
 
 	versions   atomic.Pointer[apiVersions]
 	versioning chan struct{} // cap 1: held while asking for versions
@@ -38,6 +39,7 @@ func New(cfg Config, log zerolog.Logger) (*Client, error) {
 	c.nodes = newNodes(log)
 	c.topics = newTopics(c)
 	c.reader = newReader(c)
+	c.writer.options = c.options
 	for _, slot := range []**kgo.Client{&c.kgo, &c.polls[ReadUncommitted], &c.polls[ReadCommitted]} {
 		client, err := kgo.NewClient(c.options()...)
 		if err != nil {
@@ -94,6 +96,7 @@ func (c *Client) closeAll() {
 			client.Close()
 		}
 	}
+	c.writer.close()
 }
 
 // Healthy is nil while upstream answers; else it wraps ErrUnavailable and says what failed last.

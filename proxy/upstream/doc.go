@@ -10,6 +10,8 @@
 //     the wanted positions, a bounded number of bytes (catchup.go).
 //   - What of the two a line needs is decided at one place, reader.schedule, after every event.
 //
+// Writing is for dead letters alone: one batch at a time, on a client of its own that is made for the first (write.go).
+//
 // Invariants: cached batches lie below the high watermark (read_committed: below the last stable offset) of the leader
 // epoch that they were read in, and are dropped when the epoch changes; batches are never changed, so Views share them;
 // all state of lines, cache and polls is guarded by one lock, under which nothing is read or written; upstream is asked
