@@ -29,8 +29,8 @@ import (
 
 const (
 	shareVersion = "share.version"
-	// The range is Kafka 4.4's. Level 2 means dead letter topics (KIP-1191), which kshare does not serve yet.
-	shareVersionMax, shareVersionLevel = 2, 1
+	// As a freshly formatted Kafka 4.4 cluster has it.
+	shareVersionMax, shareVersionLevel = 2, 2
 )
 
 func (c *conn) apiVersions(r request) error {

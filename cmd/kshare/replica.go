@@ -87,11 +87,12 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 		Prefix: r.c.RedisPrefix, ClusterID: r.upstream.ClusterID(), Lease: r.c.RedisLease, Log: r.part("statelog"),
 	})
 	checkpoints := serve.NewCheckpoints(r.upstream, r.c.RedisPrefix, r.part("checkpoints"), r.registry)
+	letters := serve.NewDeadLetters(r.upstream, r.part("dead-letters"), r.registry)
 	groups := coordinator.New(coordinator.Options{
 		Store: store, Topics: topics{r.upstream}, Use: groupUse{r.upstream}, Checkpoints: checkpoints, Broker: r.broker, Log: r.part("coordinator"),
 	})
 	server := serve.New(serve.Options{
-		Store: store, Groups: groups, Upstream: r.upstream, Checkpoints: checkpoints, Broker: r.broker, Endpoint: r.endpoint,
+		Store: store, Groups: groups, Upstream: r.upstream, Checkpoints: checkpoints, DeadLetters: letters, Broker: r.broker, Endpoint: r.endpoint,
 		Log: r.part("serve"), Registry: r.registry,
 	})
 	front, err := proxy.New(r.c.proxy(), proxy.Deps{Upstream: r.upstream, Serve: server, Log: r.part("proxy"), Registry: r.registry})
@@ -106,10 +107,12 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 	parts.start("statelog", store.Run)
 	parts.start("coordinator", groups.Run)
 	parts.start("checkpoints", checkpoints.Run)
+	parts.start("dead letters", letters.Run)
 	parts.start("ready", func(life context.Context) error { return r.announceWhenReady(ctx, front) })
 	err = front.Run(ctx) // drains when ctx ends
 	goodbye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
+	letters.Close(goodbye)
 	checkpoints.Close(goodbye)
 	store.Close(goodbye)
 	return bindTrouble(err)

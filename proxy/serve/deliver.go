@@ -58,6 +58,7 @@ func releaseRanges(ctx context.Context, sh *share, member string, acquired []sha
 		sh.s.o.Log.Warn().Err(err).Str("partition", sh.log.Name()).Str("member", member).
 			Msg("acquired records could not be given back; they come back when their locks run out")
 	}
+	sh.s.o.DeadLetters.made(sh.key, sh.log)
 }
 
 // reclaimWait is how long the outcome of an acquisition is worth knowing: by then its locks have run out by themselves.

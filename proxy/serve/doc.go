@@ -12,5 +12,7 @@
 //   - Every acknowledgement that came in gets an answer, and an OK only after Redis confirmed the op.
 //   - What a request took for a client that cannot be told about it is given back (see deliver.go), at the latest when
 //     its share session ends.
+//   - A record that wants a dead letter stays Archiving until that is written or given up; no request waits for it (see
+//     dead_letters.go).
 //   - Records in a response are never null; a request is answered within its MaxWait + 5 s.
 package serve

@@ -9,7 +9,7 @@ import (
 
 // configure takes over the group's settings.
 func (f *fetch) configure(cfg coordinator.Config) {
-	f.cfg, f.set = cfg, settingsOf(cfg)
+	f.cfg, f.set = cfg, f.s.settingsOf(cfg)
 	if cfg.ReadCommitted {
 		f.iso = upstream.ReadCommitted
 	}

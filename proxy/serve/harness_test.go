@@ -43,6 +43,9 @@ type world struct {
 	conns   atomic.Uint64
 	// interval is that of checkpoints, 100 ms if not set.
 	interval time.Duration
+	// broker settings of every replica, and what changes how it writes dead letters.
+	broker  []string
+	letters func(*DeadLetters)
 }
 
 // rep is one replica.
@@ -53,8 +56,10 @@ type rep struct {
 	up     *upstream.Client
 	srv    *Server
 	cps    *Checkpoints
+	dead   *DeadLetters
 	apis   map[int16]API
 	kill   func() // ends the replica without any farewell
+	cut    func() // takes Redis away from it for good
 }
 
 // newWorld starts a fake cluster without share groups of its own, with n replicas.
@@ -166,10 +171,17 @@ func (w *world) startReplica() *rep {
 	options.ClusterID, options.Lease, options.Log = "fake", time.Second, testLog()
 	r.store = statelog.NewStore(client, options)
 	broker := coordinator.DefaultBrokerConfig()
+	for i := 0; i < len(w.broker); i += 2 {
+		w.must(broker.Set(w.broker[i], w.broker[i+1]))
+	}
+	r.dead = NewDeadLetters(r.up, testLog(), nil)
+	if r.up.WriteBackoff(time.Millisecond); w.letters != nil {
+		w.letters(r.dead)
+	}
 	r.cps = NewCheckpoints(r.up, "kshare", testLog(), nil)
 	r.cps.interval, r.cps.coalesce = cmp.Or(w.interval, 100*time.Millisecond), 10*time.Millisecond
 	r.groups = coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up}, Checkpoints: r.cps, Broker: broker, Log: testLog()})
-	r.srv = New(Options{Store: r.store, Groups: r.groups, Upstream: r.up, Checkpoints: r.cps, Broker: broker, Log: testLog(),
+	r.srv = New(Options{Store: r.store, Groups: r.groups, Upstream: r.up, Checkpoints: r.cps, DeadLetters: r.dead, Broker: broker, Log: testLog(),
 		Endpoint: func(node int32) (string, int32, bool) { return "kshare.test", 19100 + node, true }})
 	r.store.OnReplicaDead(r.srv.ReplicaDead)
 	r.apis = map[int16]API{}
@@ -182,6 +194,7 @@ func (w *world) startReplica() *rep {
 	running.Go(func() { _ = r.store.Run(ctx) })
 	running.Go(func() { _ = r.groups.Run(ctx) })
 	running.Go(func() { _ = r.cps.Run(ctx) })
+	running.Go(func() { _ = r.dead.Run(ctx) })
 	w.must(r.up.WaitReady(w.ctx))
 	var once sync.Once
 	end := func(farewell bool) {
@@ -190,6 +203,7 @@ func (w *world) startReplica() *rep {
 			bye, done := context.WithTimeout(context.Background(), time.Second)
 			defer done()
 			if farewell {
+				r.dead.Close(bye)
 				r.cps.Close(bye)
 			}
 			cancel()
@@ -202,6 +216,7 @@ func (w *world) startReplica() *rep {
 		})
 	}
 	r.kill = func() { end(false) }
+	r.cut = func() { _ = client.Close() }
 	w.Cleanup(func() { end(true) })
 	return r
 }

@@ -48,9 +48,10 @@ func (s *Server) releaseReplica(ctx context.Context, group string, replica uint6
 	}
 	op := sharestate.EncodeOp(nil, sharestate.ReleaseReplica{Replica: replica, Settings: set})
 	var pending []*statelog.Pending
+	var keys []shareKey
 	flush := func() {
 		s.o.Store.Kick()
-		for _, p := range pending {
+		for i, p := range pending {
 			res, werr := p.Wait(ctx)
 			if werr != nil {
 				if !errors.Is(werr, statelog.ErrMissing) && err == nil { // missing: never fetched from
@@ -61,13 +62,15 @@ func (s *Server) releaseReplica(ctx context.Context, group string, replica uint6
 			if n, derr := sharestate.DecodeCountResult(res[0]); derr == nil {
 				freed += n
 			}
+			s.o.DeadLetters.made(keys[i], s.logs.Get(logName(group, keys[i].TP)))
 		}
-		pending = pending[:0]
+		pending, keys = pending[:0], keys[:0]
 	}
 	for _, t := range topics {
 		for _, part := range t.Partitions {
 			tp := upstream.TP{ID: t.ID, Partition: part}
 			pending = append(pending, s.logs.Get(logName(group, tp)).Submit(op))
+			keys = append(keys, shareKey{group, tp})
 			s.o.Checkpoints.later(group, tp)
 			if len(pending) == releaseBatch {
 				flush()

@@ -112,6 +112,7 @@ func (f *fetch) receive(o sent, res [][]byte, err error) {
 		return
 	}
 	f.s.o.Checkpoints.moved(it.sh)
+	f.s.o.DeadLetters.made(it.sh.key, it.sh.log)
 	if o.ack >= 0 {
 		it.acks.settle(res[o.ack], nil)
 		if it.acks.code == codeNone {

@@ -82,6 +82,8 @@ type Options struct {
 	Broker   coordinator.BrokerConfig
 	// Checkpoints is the same that Groups has; nil = none are made. New takes it over.
 	Checkpoints *Checkpoints
+	// DeadLetters writes them; nil = none are written. New takes it over.
+	DeadLetters *DeadLetters
 	// Endpoint gives the address at which clients reach a node through kshare.
 	Endpoint func(node int32) (host string, port int32, ok bool)
 	Log      zerolog.Logger
@@ -127,6 +129,9 @@ func New(o Options) *Server {
 	}
 	if o.Checkpoints != nil {
 		o.Checkpoints.s = s
+	}
+	if o.DeadLetters != nil {
+		o.DeadLetters.s = s
 	}
 	return s
 }

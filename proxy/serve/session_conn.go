@@ -233,11 +233,12 @@ func (s *Server) releaseParts(ctx context.Context, group, member string, nonce s
 	}
 	s.o.Store.Kick()
 	var first error
-	for _, p := range pending {
+	for i, p := range pending {
 		_, err := p.Wait(ctx)
 		if err != nil && first == nil && !errors.Is(err, statelog.ErrMissing) { // missing: never fetched from
 			first = err
 		}
+		s.o.DeadLetters.made(shareKey{group, parts[i].TP}, s.logs.Get(logName(group, parts[i].TP)))
 	}
 	return first
 }

@@ -51,17 +51,17 @@ func (s *Server) settings(ctx context.Context, group string) (sharestate.Setting
 	if err != nil {
 		return sharestate.Settings{}, err
 	}
-	return settingsOf(cfg), nil
+	return s.settingsOf(cfg), nil
 }
 
-func settingsOf(cfg coordinator.Config) sharestate.Settings {
+func (s *Server) settingsOf(cfg coordinator.Config) sharestate.Settings {
 	set := sharestate.Settings{
 		DeliveryLimit:  cfg.DeliveryLimit,
 		LockDurationMs: cfg.LockDurationMs,
 		MaxRecordLocks: cfg.MaxRecordLocks,
 		RenewEnabled:   cfg.RenewEnabled,
-		// Dead letters are not written yet; without a writer an Archiving record would hold the SPSO for ever.
-		DeadLetters: false,
+		// Without a writer an Archiving record would hold the SPSO for ever.
+		DeadLetters: cfg.DeadLetterTopic != "" && s.o.DeadLetters != nil,
 	}
 	if cfg.ReleaseBackoffMs > 0 { // off, ops carry nothing of it
 		set.ReleaseBackoffMs, set.ReleaseBackoffMaxMs = cfg.ReleaseBackoffMs, cfg.ReleaseBackoffMaxMs

@@ -163,6 +163,7 @@ func (sh *share) run() {
 func (sh *share) listen() bool {
 	logs := sh.log.Watch()
 	defer logs.Close()
+	sh.s.o.DeadLetters.seen(sh.key, sh.log)
 	var reads [2]*upstream.Watch
 	defer func() {
 		for _, w := range reads {
@@ -190,6 +191,7 @@ func (sh *share) listen() bool {
 		select {
 		case <-logs.C:
 			sh.wake()
+			sh.s.o.DeadLetters.seen(sh.key, sh.log)
 		case <-watched(reads[0]):
 			sh.wake()
 		case <-watched(reads[1]):
@@ -285,6 +287,7 @@ func (sh *share) sweep() bool {
 		return false
 	}
 	sh.s.o.Checkpoints.moved(sh)
+	sh.s.o.DeadLetters.made(sh.key, sh.log)
 	if n, err := sharestate.DecodeCountResult(res[0]); err == nil && n > 0 {
 		sh.s.m.lockTimeouts.Add(float64(n))
 	}
