@@ -12,6 +12,7 @@
 //	E2E_CLIENTS  comma-separated client kinds (default: java,franz,python);
 //	             java@4.1.2 runs the Java driver on older clients
 //	E2E_SIZE     smoke (default) or full
+//	E2E_BROKERS  how many behind kshare (default: 1, in full size 3)
 //	E2E_BINARY   a kshare binary to test instead of a fresh build
 //
 // Logs of every process are kept under e2e/.work and their tails are printed when a

@@ -42,7 +42,7 @@ func TestJavaProducerAndConsumerGroupSameAsDirect(t *testing.T) {
 		protocols = append(protocols, "consumer") // KIP-848
 	}
 	topic := uniqueName(t)
-	tg.createTopic(t, topic, 3)
+	tg.createTopic(t, topic, 3, -1, nil)
 	driver, err := client.Java{Suite: suite, Version: suite.Version("KAFKA_NEW")}.Launch("ordinary-" + topic)
 	must(t, err)
 	defer driver.Kill()
@@ -77,7 +77,7 @@ func TestTransactionsReadCommittedSameAsDirect(t *testing.T) {
 	needReplicas(t)
 	tg := use(t)
 	topic := uniqueName(t)
-	tg.createTopic(t, topic, 2)
+	tg.createTopic(t, topic, 2, -1, nil)
 	want := produceInTransactions(t, tg.bootstrap, topic)
 	for _, p := range tg.paths() {
 		got := readCommitted(t, p.bootstrap, topic, len(want))
@@ -139,7 +139,7 @@ func TestKcatMetadataSameAsDirect(t *testing.T) {
 	needReplicas(t)
 	tg := use(t)
 	topic := uniqueName(t)
-	tg.createTopic(t, topic, 3)
+	tg.createTopic(t, topic, 3, -1, nil)
 	seen := map[string]string{}
 	for _, p := range tg.paths() {
 		out, err := suite.Output(30*time.Second, nil, "kcat", "-b", p.bootstrap, "-L", "-J")
@@ -165,7 +165,7 @@ func TestKafkajsProducesAndConsumesSameAsDirect(t *testing.T) {
 	seen := map[string]string{}
 	for _, p := range tg.paths() {
 		topic := uniqueName(t) + p.name
-		tg.createTopic(t, topic, 2)
+		tg.createTopic(t, topic, 2, -1, nil)
 		out, err := suite.Output(90*time.Second, []string{"KAFKAJS_NO_PARTITIONER_WARNING=1"},
 			"node", filepath.Join("node", "roundtrip.js"), p.bootstrap, topic, topic+"-g", "200")
 		must(t, err)
@@ -194,7 +194,7 @@ func TestKafkaToolsSameAsDirect(t *testing.T) {
 	needReplicas(t)
 	tg := use(t)
 	topic := uniqueName(t)
-	tg.createTopic(t, topic, 3)
+	tg.createTopic(t, topic, 3, -1, nil)
 	group := topic + "-g"
 	consumeAndCommit(t, tg, topic, group)
 	versions := []string{tg.kafka.Version}

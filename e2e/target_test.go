@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,14 @@ func sized(smoke, fullSize int) int {
 	return smoke
 }
 
+// brokers is how many there are behind kshare.
+func brokers() int {
+	if n, err := strconv.Atoi(os.Getenv("E2E_BROKERS")); err == nil {
+		return n
+	}
+	return sized(1, 3)
+}
+
 func startNative() (*target, error) {
 	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), ShareGroups: true})
 	if err != nil {
@@ -76,7 +85,7 @@ func startKshare() (*target, error) {
 	if version == "" {
 		version = suite.Version("KAFKA_OLD")
 	}
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: sized(1, 3)})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers()})
 	if err != nil {
 		return nil, err
 	}
@@ -179,19 +188,24 @@ func forEachClient(t *testing.T, partitions int, run func(s *scenario)) {
 var notNameByte = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
 func (tg *target) scenario(t *testing.T, kind client.Kind, partitions int) *scenario {
+	return tg.scenarioOn(t, kind, partitions, -1, nil)
+}
+
+// scenarioOn is scenario with a number of replicas and configs for the topic.
+func (tg *target) scenarioOn(t *testing.T, kind client.Kind, partitions, replication int, configs map[string]*string) *scenario {
 	base := fmt.Sprintf("%s-%x", notNameByte.ReplaceAllString(t.Name(), "-"), time.Now().UnixMilli()&0xffffff)
 	s := &scenario{T: t, target: tg, kind: kind, topic: base, group: base + "-g", names: map[string]int{}}
 	suite.Explain(t, s.topic)
-	tg.createTopic(t, s.topic, partitions)
+	tg.createTopic(t, s.topic, partitions, replication, configs)
 	s.setGroup("share.auto.offset.reset", "earliest")
 	return s
 }
 
-func (tg *target) createTopic(t *testing.T, topic string, partitions int) {
+func (tg *target) createTopic(t *testing.T, topic string, partitions, replication int, configs map[string]*string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := tg.admin.CreateTopic(ctx, int32(partitions), -1, nil, topic); err != nil {
+	if _, err := tg.admin.CreateTopic(ctx, int32(partitions), int16(replication), configs, topic); err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
 	must(t, harness.Until("leaders of "+topic, 30*time.Second, func() error {

@@ -19,6 +19,7 @@ import (
 type Audit struct {
 	mu         sync.Mutex
 	partitions [][]fate
+	accepted   []int64 // by partition, when the newest delivery that was accepted came, ms
 	settled    int
 	uncertain  int
 	firstCycle time.Time
@@ -43,7 +44,7 @@ type event struct {
 
 // NewAudit expects the offsets 0 to perPartition-1 of each partition.
 func NewAudit(partitions, perPartition int) *Audit {
-	a := &Audit{partitions: make([][]fate, partitions), errors: map[string]int{}, byClient: map[string]int{}, lastCycle: time.Now()}
+	a := &Audit{partitions: make([][]fate, partitions), accepted: make([]int64, partitions), errors: map[string]int{}, byClient: map[string]int{}, lastCycle: time.Now()}
 	for p := range a.partitions {
 		a.partitions[p] = make([]fate, perPartition)
 	}
@@ -105,6 +106,7 @@ func (a *Audit) ack(r Run, c Cycle, counts map[[2]int64]int) {
 			}
 		case r.Value == ackTypeIDs[Accept]:
 			f.accepts = append(f.accepts, e)
+			a.accepted[r.Partition] = max(a.accepted[r.Partition], c.PolledAt)
 		case r.Value == ackTypeIDs[Reject]:
 			f.rejects = append(f.rejects, e)
 		}
@@ -171,6 +173,23 @@ func (a *Audit) SettledCount() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.settled
+}
+
+// AcceptedSince returns an error until, on every partition, a record has been accepted
+// that was delivered after that time.
+func (a *Audit) AcceptedSince(t time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var silent []string
+	for p, at := range a.accepted {
+		if at <= t.UnixMilli() {
+			silent = append(silent, fmt.Sprintf("%d (for %v)", p, time.Since(time.UnixMilli(at)).Round(time.Millisecond)))
+		}
+	}
+	if len(silent) > 0 {
+		return fmt.Errorf("nothing new accepted of partitions %s; errors %v", strings.Join(silent, ", "), a.errors)
+	}
+	return nil
 }
 
 // Verdict is the sum of an audit.

@@ -5,6 +5,7 @@ package client
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // The audit is the judge of the fault tests, so it must see each kind of breach.
@@ -43,5 +44,24 @@ func TestAuditSeesEveryBreach(t *testing.T) {
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: problems %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+func TestAcceptedSinceAsksForANewRecordOfEveryPartition(t *testing.T) {
+	a := NewAudit(2, 4)
+	cycle := func(p int32, o, polledAt int64, how AckType, errors map[string]string) {
+		a.Sink("x")(Cycle{PolledAt: polledAt, AckedAt: polledAt + 100, Errors: errors,
+			Delivered: []Run{{p, o, o, 1}}, Acked: []Run{{p, o, o, ackTypeIDs[how]}}})
+	}
+	cycle(0, 0, 51, Accept, nil)
+	cycle(1, 0, 40, Accept, nil) // acknowledged after 50, but delivered before
+	cycle(1, 1, 60, Reject, nil)
+	cycle(1, 2, 60, Accept, map[string]string{"1": "DisconnectException"})
+	if a.AcceptedSince(time.UnixMilli(50)) == nil {
+		t.Error("partition 1 has none")
+	}
+	cycle(1, 3, 60, Accept, nil)
+	if err := a.AcceptedSince(time.UnixMilli(50)); err != nil {
+		t.Error(err)
 	}
 }

@@ -166,16 +166,48 @@ func (k *Kafka) waitReady() error {
 	})
 }
 
-// RestartNode kills node i (counted from 0), starts it again, and waits until the
-// whole cluster serves.
+// RestartNode stops node i (counted from 0) as an operator does, starts it again, and
+// waits until the whole cluster serves and no replica is behind.
 func (k *Kafka) RestartNode(i int) error {
-	k.Nodes[i].Kill()
+	if err := k.Nodes[i].Stop(60 * time.Second); err != nil {
+		return err
+	}
 	p, err := k.start[i]()
 	if err != nil {
 		return err
 	}
 	k.Nodes[i] = p
-	return k.waitReady()
+	if err := k.waitReady(); err != nil {
+		return err
+	}
+	return k.waitInSync()
+}
+
+// waitInSync waits until every partition has a leader and all its replicas in sync.
+func (k *Kafka) waitInSync() error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(k.Bootstrap, ",")...), kgo.DisableClientMetrics())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return Until("replicas in sync", 60*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		req := kmsg.NewPtrMetadataRequest() // raw, for the client's cached answer may be old
+		req.Topics = nil                    // all
+		md, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		for _, t := range md.Topics {
+			for _, p := range t.Partitions {
+				if p.ErrorCode != 0 || p.Leader < 0 || len(p.ISR) < len(p.Replicas) {
+					return fmt.Errorf("%s-%d: leader %d, in sync %v of %v, code %d", *t.Topic, p.Partition, p.Leader, p.ISR, p.Replicas, p.ErrorCode)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // Close ends all nodes.
