@@ -409,8 +409,26 @@ func TestAcquireJudgedAfterRollbackOrResetArchivesNothing(t *testing.T) {
 	b.apply(Reset{5, 2})
 	check("reset to an offset", 5)
 	b.want(b.acquire("b", 1), Acquired{5, 9, 1})
-	b.apply(Reset{-1, 3})
+
+	// What is tracked at its offsets is handed out but for what it takes for aborted, which it may be wrong about: those stay.
+	b.acquire("b", 10)
+	b.acquire("b", 10)
+	b.apply(Release{"b", SessionNonce{1, 1}, b.set})
 	res, _ := b.apply(late)
+	if r := res.(AcquireResult); !r.Stale {
+		t.Fatalf("tracked: %+v", r)
+	}
+	for _, r := range b.p.Ranges() {
+		if r.State == StateArchived || r.State == StateAcquired && r.First < 20 {
+			t.Fatalf("tracked: %+v", b.p.Ranges())
+		}
+	}
+	b.apply(Release{"b", SessionNonce{1, 1}, b.set})
+	if f, ok := b.p.Fetchable(b.now, b.set); !ok || f.Position != 5 {
+		t.Fatalf("tracked: fetchable %+v", f)
+	}
+	b.apply(Reset{-1, 3})
+	res, _ = b.apply(late)
 	if r := res.(AcquireResult); !r.Stale || len(r.Acquired) > 0 || b.p.Started() {
 		t.Fatalf("reset to the policy: %+v", r)
 	}

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -317,25 +316,45 @@ func TestCheck095_GroupsDoNotShareRecords(t *testing.T) {
 	w.gets(other.open(topic), topic, entry{0, 2, 1})
 }
 
+// Two replicas resolve `latest` at once. The second learns its offset when the first's is in the log already and records
+// have come between.
 func TestLatestResolvedByTwoReplicasAtOnceLosesNothing(t *testing.T) {
 	w := newWorld(t, 2)
 	topic := w.topic("t", 1)
 	w.produce("t", 0, 5, 1)
 	a := w.reps[0].member("g", "a").join("t")
 	b := w.reps[1].member("g", "b").join("t")
-	var both sync.WaitGroup
-	both.Go(func() { a.open(topic) })
-	both.Go(func() { b.open(topic) })
-	both.Wait()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	first := true
+	w.kafka.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		w.kafka.KeepControl()
+		if first {
+			first = false
+			w.kafka.SleepControl(func() {
+				close(asked)
+				<-answer
+			})
+		}
+		return nil, nil, false
+	})
+	opened := make(chan *kmsg.ShareFetchResponse)
+	go func() { opened <- b.open(topic) }()
+	<-asked
+	a.open(topic)
 	w.produce("t", 0, 10, 1)
+	close(answer)
 	seen := map[int64]int{}
+	count := func(resp *kmsg.ShareFetchResponse) {
+		for _, e := range got(resp, topic, 0) {
+			for o := e.first; o <= e.last; o++ {
+				seen[o]++
+			}
+		}
+	}
+	count(<-opened)
 	w.eventually("all records", func() bool {
 		for _, m := range []*member{a, b} {
-			for _, e := range got(m.fetch(maxWait(100*time.Millisecond)), topic, 0) {
-				for o := e.first; o <= e.last; o++ {
-					seen[o]++
-				}
-			}
+			count(m.fetch(maxWait(100 * time.Millisecond)))
 		}
 		return len(seen) == 10
 	})

@@ -339,6 +339,22 @@ func TestReopenedElsewhereKeepsItsRecordsWhenTheOldConnectionCloses(t *testing.T
 	}
 }
 
+// The end of a session is two steps, and between them the member may have opened the next one.
+func TestReleaseAfterTheCloseLeavesWhatTheNextSessionTook(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 2, 2)
+	w.gets(a.open(topic, maxRecords(1)), topic, entry{0, 0, 1})
+	key := statelog.SessionKey{Group: a.group, Member: a.id, Node: a.c.Node}
+	old := a.r.srv.sessions.get(key)
+	nonce, parts := old.nonce(), old.list()
+	again := a.on(w.reps[1])
+	w.gets(again.open(topic, maxRecords(1)), topic, entry{1, 1, 1})
+	w.must(a.r.srv.releaseParts(w.ctx, a.group, a.id, nonce, parts))
+	w.gets(b.open(topic, maxWait(5*time.Second)), topic, entry{0, 0, 2})
+	if code := again.ackCode(topic, 0, accept(1, 1)); code != 0 {
+		t.Errorf("ack code %d", code)
+	}
+}
+
 func TestCloseByAReplicaWithAnOldViewOfTheSessionReleasesAllOfIt(t *testing.T) {
 	w := newWorld(t, 2)
 	topic := w.topic("t", 2)
