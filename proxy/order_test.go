@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,23 +82,44 @@ func TestServedAndRelayedAnswersKeepRequestOrder(t *testing.T) {
 
 func TestServedRequestWaitsForEarlierRelayedOnes(t *testing.T) {
 	up := startUpstream(t)
-	var answered atomic.Bool
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	var answered, served atomic.Bool
 	up.ControlKey(16, func(kmsg.Request) (kmsg.Response, error, bool) {
-		time.Sleep(50 * time.Millisecond)
+		<-gate
 		answered.Store(true)
 		return nil, nil, false
 	})
 	f := startProxy(t, setup{addrs: up.ListenAddrs(), apis: []serve.API{echoHeartbeat(func(context.Context, *serve.Request) error {
+		served.Store(true)
 		if !answered.Load() {
 			return errors.New("served before the earlier request was answered")
 		}
 		return nil
 	})}})
 	w := f.dial()
+	w.ask(0, &kmsg.MetadataRequest{Version: 12}) // else kshare asks first whether the client is accepted, behind the list
 	list := &kmsg.ListGroupsRequest{Version: 4}
 	w.send(append(frameOf(1, list), frameOf(2, heartbeat("m"))...))
+	// Upstream answers only once the second request has taken its turn, be it to wait or, wrongly, to be served.
+	eventually(t, "the served request's turn", func() bool { return served.Load() || f.settling() })
+	open()
 	w.expect(1, list)
 	w.expect(2, heartbeat("m"))
+}
+
+// settling tells whether a request waits for the answers to earlier ones of its connection.
+func (f *fixture) settling() bool {
+	for _, c := range f.openConns() {
+		c.mu.Lock()
+		waits := c.settled != nil
+		c.mu.Unlock()
+		if waits {
+			return true
+		}
+	}
+	return false
 }
 
 func TestWaitingRequestEndsWhenClientGoesAway(t *testing.T) {
