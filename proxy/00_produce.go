@@ -34,20 +34,23 @@ func rewriteProduce(n *nodes, version int16, resp []byte) ([]byte, error) {
 		}
 	}
 	r.Brokers = kept
-	return r.AppendTo(headerTags(resp)), nil
+	return appendRewritten(resp, r), nil
 }
 
-// headerTags copies the tag section that opens a flexible response, so that
-// unknown header tags survive a rewrite.
-func headerTags(resp []byte) []byte {
+// appendRewritten encodes a response anew behind the header of the one that it
+// was decoded from: the tag section that opens a flexible response stays, so
+// that unknown header tags survive a rewrite.
+func appendRewritten(from []byte, resp kmsg.Response) []byte {
 	c := cursor{peek: func(n int) ([]byte, error) {
-		if n > len(resp) {
-			return nil, fmt.Errorf("header tags: %d bytes", len(resp))
+		if n > len(from) {
+			return nil, fmt.Errorf("header tags: %d bytes", len(from))
 		}
-		return resp[:n], nil
-	}, end: len(resp)}
-	c.skipTags()
-	return append(make([]byte, 0, len(resp)+64), resp[:c.off]...)
+		return from[:n], nil
+	}, end: len(from)}
+	if resp.IsFlexible() {
+		c.skipTags()
+	}
+	return resp.AppendTo(append(make([]byte, 0, len(from)+64), from[:c.off]...))
 }
 
 // producesSilently tells whether a Produce request that waits in the reader

@@ -32,7 +32,7 @@ func (c *conn) saslHandshake(r request) error {
 			return closing(CloseUnsupported, fmt.Errorf("SaslHandshake v0 with mechanism %q; use a client that speaks v1", mechanism))
 		}
 	}
-	if err := c.relayHeld(r); err != nil {
+	if err := c.relayHeld(r, nil); err != nil {
 		return err
 	}
 	c.rawTokens = tokens

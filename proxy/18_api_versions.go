@@ -16,8 +16,8 @@ import (
 // ApiVersions: v0-5, upstream's answer made to fit what kshare is
 //
 //   - keys that are decoded here are clamped to the versions kmsg knows, Fetch
-//     and DescribeQuorum to those without addresses; broker-only keys are left
-//     out; the served keys are added in their exact ranges
+//     to those without addresses; broker-only keys are left out; the served
+//     keys are added in their exact ranges
 //   - the response header is never flexible
 //   - v3: finalized features, with share.version
 //   - v4: supported features whose range starts at 0 show, share.version so

@@ -28,5 +28,5 @@ func rewriteDescribeCluster(n *nodes, version int16, resp []byte) ([]byte, error
 		}
 	}
 	r.Brokers = kept
-	return r.AppendTo(headerTags(resp)), nil
+	return appendRewritten(resp, r), nil
 }

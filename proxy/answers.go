@@ -13,7 +13,7 @@ type slot struct {
 	key, version int16
 	client       bool // a client's request, as opposed to a question of ours
 	token        bool // a SASL token: the answer has no header either
-	rewrite      func(n *nodes, version int16, resp []byte) ([]byte, error)
+	rewrite      rewriter
 	answer       chan<- []byte // our own question: who waits for it (capacity 1)
 }
 

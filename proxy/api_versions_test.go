@@ -153,7 +153,7 @@ func TestUnadvertisedIsClosedAndListenerSurvives(t *testing.T) {
 		reason       CloseReason
 	}{
 		{78, 0, CloseUnsupported}, {78, 3, CloseUnsupported}, {76, 0, CloseUnsupported}, {76, 2, CloseUnsupported},
-		{fetchKey, 16, CloseUnsupported}, {describeQuorumKey, 2, CloseUnsupported}, {metadataKey, 14, CloseUnsupported}, {metadataKey, -1, CloseUnsupported},
+		{fetchKey, 16, CloseUnsupported}, {describeQuorumKey, 3, CloseUnsupported}, {metadataKey, 14, CloseUnsupported}, {metadataKey, -1, CloseUnsupported},
 		{999, 0, CloseUnsupportedAPI}, {-5, 0, CloseUnsupportedAPI}, {83, 0, CloseUnsupportedAPI}, {4, 0, CloseUnsupportedAPI},
 	} {
 		before := f.closedWith(tt.reason)

@@ -20,9 +20,19 @@ type versionRange struct{ min, max int16 }
 // runs as the client, and waits for the answer. It takes its own place among
 // the client's requests.
 func (c *conn) ask(ctx context.Context, body kmsg.Request) (kmsg.Response, error) {
+	return c.askRewritten(ctx, body, nil)
+}
+
+// askRewritten is ask for what a client is told of the answer.
+func (c *conn) askRewritten(ctx context.Context, body kmsg.Request, rewrite rewriter) (kmsg.Response, error) {
 	b, err := c.askBytes(ctx, body)
 	if err != nil {
 		return nil, err
+	}
+	if rewrite != nil {
+		if b, err = rewrite(c.s.nodes, body.GetVersion(), b); err != nil {
+			return nil, closing(CloseUpstreamProtocol, fmt.Errorf("%s v%d response: %w", apiName(body.Key()), body.GetVersion(), err))
+		}
 	}
 	resp, err := decodeResponse(body.Key(), body.GetVersion(), b)
 	if err != nil {

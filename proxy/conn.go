@@ -330,7 +330,7 @@ func (c *conn) serveWhole(h header, rt route) error {
 	}
 	c.clientID = r.clientID
 	if rt.api != nil {
-		return c.serveAPI(r, rt.api)
+		return c.serveAPI(r, rt)
 	}
 	if err := c.settle(); err != nil {
 		return err

@@ -14,10 +14,8 @@
 //   - Whatever stands between two served requests on the upstream connection
 //     was put there in order, kshare's own questions (ask.go) included.
 //   - Bytes that need no rewriting are never decoded and never held whole.
-//   - No address of the real cluster reaches a client in a field that a client
-//     connects to: each API that carries one is rewritten or kept to versions
-//     that carry none (route.go).
-//     What DescribeConfigs tells of a broker's own settings (listeners among
-//     them) is an answer to an administrator's question and stays as it is.
+//   - No address of the real cluster reaches a client, neither in a field that
+//     clients connect to nor in text: each API that carries one is rewritten or
+//     kept to versions that carry none (route.go, addresses.go).
 //   - Nothing is served before upstream accepted the connection.
 package proxy

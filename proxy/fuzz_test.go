@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -144,6 +145,26 @@ func hostsOf(resp kmsg.Response) (hosts []string) {
 		for _, b := range r.Brokers {
 			hosts = append(hosts, b.Host)
 		}
+	case *kmsg.DescribeQuorumResponse:
+		for _, node := range r.Nodes {
+			for _, l := range node.Listeners {
+				hosts = append(hosts, l.Host)
+			}
+		}
+	case *kmsg.DescribeConfigsResponse:
+		for _, res := range r.Resources {
+			for _, c := range res.Configs {
+				if c.Value != nil {
+					hosts = append(hosts, hostInText.FindAllString(*c.Value, -1)...)
+				}
+			}
+		}
+	case *kmsg.IncrementalAlterConfigsResponse:
+		for _, res := range r.Resources {
+			if res.ErrorMessage != nil {
+				hosts = append(hosts, hostInText.FindAllString(*res.ErrorMessage, -1)...)
+			}
+		}
 	case *kmsg.FindCoordinatorResponse:
 		if r.Host != "" {
 			hosts = append(hosts, r.Host)
@@ -204,6 +225,36 @@ func FuzzFindCoordinator(f *testing.F) {
 		}
 		rewriteCoordinators(n, resp.(*kmsg.FindCoordinatorResponse))
 		return encoded(resp), nil
+	})
+}
+
+// FuzzBrokerConfigs checks that whatever stands in a config with addresses, all
+// that looks like one in what clients are told is kshare's.
+func FuzzBrokerConfigs(f *testing.F) {
+	for _, value := range []string{"PLAINTEXT://127.0.0.1:9093,CONTROLLER://:9193", "1@127.0.0.1:9193,3000@[::1]:9195", "zk:2181,[::1]:2181/kafka", "9092"} {
+		for name := range addressConfigs {
+			f.Add(name, value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, name, value string) {
+		n := knownNodes()
+		rewrite := addressConfigs[name]
+		if rewrite == nil || value == "" {
+			return
+		}
+		got, ok := rewrite(n, 1, value)
+		if !ok {
+			return
+		}
+		for _, m := range addressPattern.FindAllStringSubmatch(got, -1) {
+			if m[2] != proxyHost {
+				t.Fatalf("%s=%q became %q", name, value, got)
+			}
+		}
+		if again, ok := rewrite(n, 1, got); !ok || strings.Count(again, ",") != strings.Count(got, ",") {
+			t.Fatalf("%q cannot be read any more: %q", got, again)
+		}
+		_, _ = n.hideAll(1, value), n.hideKnown(value)
 	})
 }
 

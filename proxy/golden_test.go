@@ -6,8 +6,11 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,10 +21,15 @@ import (
 // that is rewritten. To record more:
 //
 //	go test ./proxy -run TestRecordGolden -record 127.0.0.1:9092 -as kafka-4.4.0
+//
+// from a cluster of one node, broker and controller at once, whose id is goldenNode.
 var (
 	recordFrom = flag.String("record", "", "broker to record golden responses from")
 	recordAs   = flag.String("as", "", "name of the file to record to, without .txt")
+	recordKeys = flag.String("keys", "", "API keys to record, all if empty")
 )
+
+const goldenNode int32 = 1
 
 func TestRecordGolden(t *testing.T) {
 	if *recordFrom == "" {
@@ -38,8 +46,35 @@ func TestRecordGolden(t *testing.T) {
 		},
 		apiVersionsKey:     func(version int16) kmsg.Request { return apiVersionsRequest(version) },
 		describeClusterKey: func(int16) kmsg.Request { return &kmsg.DescribeClusterRequest{EndpointType: 1} },
+		describeConfigsKey: func(int16) kmsg.Request {
+			return &kmsg.DescribeConfigsRequest{IncludeSynonyms: true, IncludeDocumentation: true, Resources: []kmsg.DescribeConfigsRequestResource{{
+				ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: fmt.Sprint(goldenNode),
+				ConfigNames: []string{"listeners", "advertised.listeners", "controller.quorum.voters", "controller.quorum.bootstrap.servers",
+					"zookeeper.connect", "listener.security.protocol.map", "ssl.key.password", "num.io.threads"},
+			}}}
+		},
+		incrementalAlterConfigsKey: func(int16) kmsg.Request {
+			return &kmsg.IncrementalAlterConfigsRequest{ValidateOnly: true, Resources: []kmsg.IncrementalAlterConfigsRequestResource{{
+				ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: fmt.Sprint(goldenNode),
+				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "listener.security.protocol.map", Value: kmsg.StringPtr("OTHER:PLAINTEXT")}},
+			}}}
+		},
+		describeQuorumKey: func(int16) kmsg.Request {
+			return &kmsg.DescribeQuorumRequest{Topics: []kmsg.DescribeQuorumRequestTopic{{Topic: "__cluster_metadata", Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}}
+		},
 	}
-	for _, key := range []int16{metadataKey, findCoordinatorKey, apiVersionsKey, describeClusterKey} {
+	keys := slices.Sorted(maps.Keys(requests))
+	if *recordKeys != "" {
+		keys = nil
+		for text := range strings.SplitSeq(*recordKeys, ",") {
+			var key int16
+			if _, err := fmt.Sscan(text, &key); err != nil {
+				t.Fatal(err)
+			}
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
 		for version := ranges[key].min; version <= min(ranges[key].max, kmsgMax(key)); version++ {
 			req := requests[key](version)
 			req.SetVersion(version)
@@ -93,8 +128,12 @@ func checkGolden(t *testing.T, key, version int16, b []byte) {
 		t.Fatal(err)
 	}
 	n := unboundNodes()
+	_ = n.learn(goldenNode, upstreamHost, 9092)
 	var got []byte
 	switch key {
+	case describeConfigsKey, incrementalAlterConfigsKey, describeQuorumKey:
+		rewrite := newTable(shareAPIs()).of(key).rewrite
+		got, err = rewrite(n, version, b)
 	case metadataKey:
 		got, err = rewriteMetadata(n, version, b)
 	case describeClusterKey:
@@ -111,8 +150,9 @@ func checkGolden(t *testing.T, key, version int16, b []byte) {
 		t.Fatalf("key %d v%d: %v", key, version, err)
 	}
 	hosts := hostsOf(before)
-	// FindCoordinator may have come before there was a coordinator.
-	if len(hosts) == 0 && key != findCoordinatorKey {
+	// FindCoordinator may have come before there was a coordinator; DescribeQuorum
+	// has listeners from v2 on.
+	if len(hosts) == 0 && key != findCoordinatorKey && !(key == describeQuorumKey && version < 2) {
 		t.Errorf("key %d v%d: no address in the recording", key, version)
 	}
 	for _, host := range hosts {
@@ -144,6 +184,21 @@ func readdress(resp kmsg.Response) {
 		for i := range r.Brokers {
 			r.Brokers[i].Host, r.Brokers[i].Port = proxyHost, DefaultNodePorts+r.Brokers[i].NodeID
 		}
+	case *kmsg.DescribeConfigsResponse:
+		for _, res := range r.Resources {
+			for _, c := range res.Configs {
+				readdressText(c.Value)
+				for _, s := range c.ConfigSynonyms {
+					readdressText(s.Value)
+				}
+			}
+		}
+	case *kmsg.IncrementalAlterConfigsResponse:
+		readdressText(r.Resources[0].ErrorMessage)
+	case *kmsg.DescribeQuorumResponse:
+		for _, node := range r.Nodes {
+			node.Listeners[0].Host, node.Listeners[0].Port = proxyHost, uint16(DefaultNodePorts+goldenNode)
+		}
 	case *kmsg.FindCoordinatorResponse:
 		if r.Host != "" {
 			r.Host, r.Port = proxyHost, DefaultNodePorts+r.NodeID
@@ -154,6 +209,22 @@ func readdress(resp kmsg.Response) {
 			}
 		}
 	}
+}
+
+// hostInText finds what hosts of recordings look like.
+var hostInText = regexp.MustCompile(`127\.0\.\d+\.\d+`)
+
+var goldenAddress = regexp.MustCompile(`127\.0\.\d+\.\d+:\d+|//:9092`)
+
+// readdressText has the one broker's address in place of any.
+func readdressText(text *string) {
+	if text == nil {
+		return
+	}
+	*text = goldenAddress.ReplaceAllStringFunc(*text, func(addr string) string {
+		slashes := strings.Repeat("/", strings.Count(addr, "/"))
+		return fmt.Sprintf("%s%s:%d", slashes, proxyHost, DefaultNodePorts+goldenNode)
+	})
 }
 
 // checkGoldenAPIVersions: what kshare advertises is what upstream does, but
@@ -186,7 +257,6 @@ func checkGoldenAPIVersions(t *testing.T, version int16, b []byte) {
 		}
 	}
 	limit(fetchKey, 15)
-	limit(describeQuorumKey, 1)
 	want[apiVersionsKey] = versionRange{0, 5}
 	want[findCoordinatorKey] = versionRange{want[findCoordinatorKey].min, 6}
 	got := rangesOf(ours)

@@ -220,25 +220,6 @@ func TestMetadataRewriteOnFramesByHand(t *testing.T) {
 	}
 }
 
-func TestEveryResponseWithAddressesIsTakenCareOf(t *testing.T) {
-	table := newTable(shareAPIs())
-	// Keys whose responses hold a broker's or controller's host in some
-	// version, and the first such version.
-	for key, from := range map[int16]int16{0: 10, 1: 16, 3: 0, 10: 0, 52: 0, 53: 0, 54: 0, 55: 2, 59: 0, 60: 0, 78: 0, 79: 0, 82: 0} {
-		r := table.of(key)
-		switch {
-		case r.rewrite != nil && r.from <= from, r.handle != nil, r.kind == refused, r.api != nil:
-		case r.max >= 0 && r.max < from:
-		default:
-			t.Errorf("key %d would leak addresses from version %d on", key, from)
-		}
-	}
-	// A kmsg with more keys than this list was made for wants another look.
-	if kmsg.MaxKey != 94 {
-		t.Errorf("kmsg knows keys up to %d: check the new ones for addresses", kmsg.MaxKey)
-	}
-}
-
 func tagOf(tags *kmsg.Tags, key uint32) (value string) {
 	tags.Each(func(k uint32, v []byte) {
 		if k == key {

@@ -18,6 +18,10 @@ const (
 	describeQuorumKey   int16 = 55
 	describeClusterKey  int16 = 60
 	shareFetchKey       int16 = 78
+
+	describeConfigsKey         int16 = 32
+	alterConfigsKey            int16 = 33
+	incrementalAlterConfigsKey int16 = 44
 )
 
 type routeKind uint8
@@ -44,18 +48,23 @@ type route struct {
 	max int16
 	// min is the lowest version let through: share APIs lost their v0.
 	min int16
-	// rewrite makes the client's response of upstream's (what stands behind
-	// the correlation id). Versions below from need none.
-	from    int16
-	rewrite func(n *nodes, version int16, resp []byte) ([]byte, error)
-	handle  func(c *conn, r request) error
-	api     *serve.API
+	// rewrite makes the client's response of upstream's. Versions below from
+	// need none, nor do answers to requests that concerns does not pick.
+	from     int16
+	rewrite  rewriter
+	concerns func(req kmsg.Request) bool
+	handle   func(c *conn, r request) error
+	api      *serve.API
 	// flexible is the lowest flexible version, where api.Head needs to know.
 	flexible int16
 	// raw: handle decodes by itself, because it must answer versions that
 	// nobody knows.
 	raw bool
 }
+
+// A rewriter makes the client's response of upstream's; both are what stands
+// behind the correlation id.
+type rewriter func(n *nodes, version int16, resp []byte) ([]byte, error)
 
 // ownRoutes are the keys that are not plainly relayed, apart from those that
 // package serve brings.
@@ -69,9 +78,17 @@ var ownRoutes = map[int16]route{
 	findCoordinatorKey: {kind: handled, max: kmsgMax(findCoordinatorKey), handle: (*conn).findCoordinator},
 	saslHandshakeKey:   {kind: handled, max: -1, handle: (*conn).saslHandshake},
 	apiVersionsKey:     {kind: handled, max: -1, handle: (*conn).apiVersions, raw: true},
-	// DescribeQuorum lists the controllers' listeners from v2 on (KIP-853).
-	describeQuorumKey:  {kind: relayed, max: 1},
+	// DescribeQuorum lists the nodes' listeners from v2 on (KIP-853).
+	describeQuorumKey:  {kind: rewritten, max: kmsgMax(describeQuorumKey), from: 2, rewrite: rewriteDescribeQuorum},
 	describeClusterKey: {kind: rewritten, max: kmsgMax(describeClusterKey), rewrite: rewriteDescribeCluster},
+}
+
+// configRewrites are for what upstream answers to requests about configs, of
+// which package serve has its part.
+var configRewrites = map[int16]rewriter{
+	describeConfigsKey:         rewriteDescribeConfigs,
+	alterConfigsKey:            rewriteAlterConfigs,
+	incrementalAlterConfigsKey: rewriteIncrementalAlterConfigs,
 }
 
 // brokerKeys are spoken among brokers and controllers only. Upstreams of some
@@ -114,7 +131,18 @@ func newTable(apis []serve.API) *table {
 	for key, r := range ownRoutes {
 		t[key] = r
 	}
+	for key, rewrite := range configRewrites {
+		t[key].rewrite, t[key].concerns, t[key].max = rewrite, namesBroker, kmsgMax(key)
+	}
 	return t
+}
+
+// rewriteOf is what the answer to a request needs, nil for nothing.
+func (r *route) rewriteOf(req kmsg.Request) rewriter {
+	if r.rewrite == nil || req.GetVersion() < r.from || r.concerns != nil && !r.concerns(req) {
+		return nil
+	}
+	return r.rewrite
 }
 
 func (t *table) of(key int16) route {

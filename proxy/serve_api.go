@@ -16,18 +16,18 @@ import (
 
 // parts says who answers what of one request.
 type parts struct {
-	own    kmsg.Request // nil: none of it is kshare's
+	own    kmsg.Request // nil: none of it is kshare's, and theirs is the whole
 	theirs kmsg.Request // nil: none of it is upstream's
 }
 
 // serveAPI answers a request whose API package serve has a part in.
-func (c *conn) serveAPI(r request, api *serve.API) error {
-	p, err := c.divide(r, api)
+func (c *conn) serveAPI(r request, rt route) error {
+	p, err := c.divide(r, rt.api)
 	if err != nil {
 		return err
 	}
 	if p.own == nil {
-		return c.relayHeld(r)
+		return c.relayHeld(r, rt.rewriteOf(p.theirs))
 	}
 	if err := c.settle(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (c *conn) serveAPI(r request, api *serve.API) error {
 	}
 	started := time.Now()
 	var resp kmsg.Response
-	failed := c.working(func(ctx context.Context) { resp, err = c.answer(ctx, r, api, p) })
+	failed := c.working(func(ctx context.Context) { resp, err = c.answer(ctx, r, rt, p) })
 	if failed != nil {
 		return failed
 	}
@@ -74,7 +74,10 @@ func (c *conn) divide(r request, api *serve.API) (parts, error) {
 	}
 	p := parts{}
 	p.own, p.theirs = api.Split(c.s.deps.split, body)
-	if p.theirs != nil {
+	switch {
+	case p.own == nil:
+		p.theirs = body
+	case p.theirs != nil:
 		// A filter that upstream does not know yet is kshare's to apply.
 		p.theirs.SetVersion(min(p.theirs.GetVersion(), theirMax))
 	}
@@ -82,7 +85,7 @@ func (c *conn) divide(r request, api *serve.API) (parts, error) {
 }
 
 // answer gets both parts of the answer and joins them, at the client's version.
-func (c *conn) answer(ctx context.Context, r request, api *serve.API, p parts) (resp kmsg.Response, err error) {
+func (c *conn) answer(ctx context.Context, r request, rt route, p parts) (resp kmsg.Response, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			c.log.Error().Str("api", apiName(r.key)).Interface("panic", cause).Bytes("stack", debug.Stack()).Msg("serving failed")
@@ -94,11 +97,11 @@ func (c *conn) answer(ctx context.Context, r request, api *serve.API, p parts) (
 	}
 	var theirs kmsg.Response
 	if p.theirs != nil {
-		if theirs, err = c.ask(ctx, p.theirs); err != nil {
+		if theirs, err = c.askRewritten(ctx, p.theirs, rt.rewriteOf(p.theirs)); err != nil {
 			return nil, err
 		}
 	}
-	own, err := api.Serve(ctx, &serve.Request{Body: p.own, ClientID: r.clientName(), Conn: c.peer})
+	own, err := rt.api.Serve(ctx, &serve.Request{Body: p.own, ClientID: r.clientName(), Conn: c.peer})
 	if err == nil && own == nil {
 		err = errors.New("no response")
 	}
@@ -106,7 +109,7 @@ func (c *conn) answer(ctx context.Context, r request, api *serve.API, p parts) (
 		return nil, closing(CloseServe, fmt.Errorf("%s v%d: %w", apiName(r.key), r.version, err))
 	}
 	if theirs != nil {
-		own = api.Merge(own, theirs)
+		own = rt.api.Merge(own, theirs)
 	}
 	own.SetVersion(r.version)
 	return own, nil
@@ -114,8 +117,8 @@ func (c *conn) answer(ctx context.Context, r request, api *serve.API, p parts) (
 
 // relayHeld passes on, unchanged, a request that had to be read to know that
 // it is upstream's.
-func (c *conn) relayHeld(r request) error {
-	sl := slot{corr: r.corr, key: r.key, version: r.version, client: true}
+func (c *conn) relayHeld(r request, rewrite rewriter) error {
+	sl := slot{corr: r.corr, key: r.key, version: r.version, client: true, rewrite: rewrite}
 	return c.sendUp(sl, false, func(up net.Conn) error {
 		buffers := net.Buffers{kbin.AppendInt32(nil, r.size), r.frame}
 		n, err := buffers.WriteTo(up)
