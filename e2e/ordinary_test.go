@@ -216,34 +216,31 @@ func TestKafkaToolsSameAsDirect(t *testing.T) {
 	}
 }
 
-// A broker's configuration names its own listeners. It is text that an administrator
-// asked for, no address that a client follows, so it is relayed as it is: the one
-// place where upstream's addresses go through.
-func TestBrokerConfigsSameAsDirect(t *testing.T) {
-	needReplicas(t)
-	tg := use(t)
-	found, _ := tg.replicas.Balancer.Leaks()
-	version := tg.kafka.Version
-	tg.compareTool(t, version, []string{configsTool(version), "--describe", "--entity-type", "brokers", "--entity-name", "1"})
-	tg.replicas.Balancer.Forget(len(found))
-}
-
 // compareTool runs one tool directly and through kshare.
 func (tg *target) compareTool(t *testing.T, version string, command []string) {
 	t.Helper()
-	classes, err := suite.KafkaClasses(version)
-	must(t, err)
-	seen := map[string]string{}
-	for _, p := range tg.paths() {
-		out, err := suite.JavaMain(classes, time.Minute, command[0], append([]string{"--bootstrap-server", p.bootstrap}, command[1:]...)...)
-		must(t, err)
-		seen[p.name] = sortLines(normalise(out))
+	seen := tg.runTool(t, version, command)
+	for name, out := range seen {
+		seen[name] = sortLines(normalise(out))
 	}
 	seen["direct"] = strings.TrimRight(checkpointGroup.ReplaceAllString(seen["direct"], ""), "\n")
 	compare(t, strings.Join(command, " "), seen)
 	if strings.TrimSpace(seen["direct"]) == "" {
 		t.Error("the tool printed nothing")
 	}
+}
+
+// runTool runs one tool each way and returns what it printed.
+func (tg *target) runTool(t *testing.T, version string, command []string) map[string]string {
+	t.Helper()
+	classes, err := suite.KafkaClasses(version)
+	must(t, err)
+	seen := map[string]string{}
+	for _, p := range tg.paths() {
+		seen[p.name], err = suite.JavaMain(classes, time.Minute, command[0], append([]string{"--bootstrap-server", p.bootstrap}, command[1:]...)...)
+		must(t, err)
+	}
+	return seen
 }
 
 func consumeAndCommit(t *testing.T, tg *target, topic, group string) {

@@ -102,13 +102,6 @@ func (b *Balancer) Leaks() (found []string, scanned int64) {
 	return b.found, b.scanned
 }
 
-// Forget drops what was found since the first n.
-func (b *Balancer) Forget(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.found = b.found[:n]
-}
-
 func (b *Balancer) report(around []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -210,6 +210,19 @@ func (k *Kafka) waitInSync() error {
 	})
 }
 
+// Addresses tells for each address of the cluster, those of controllers included,
+// which node has it.
+func (k *Kafka) Addresses() map[string]int32 {
+	of := map[string]int32{}
+	for i, seed := range strings.Split(k.Bootstrap, ",") {
+		var port int
+		fmt.Sscanf(seed, UpstreamHost+":%d", &port)
+		of[seed] = k.NodeIDs[i]
+		of[fmt.Sprintf("%s:%d", UpstreamHost, port+1)] = k.NodeIDs[i]
+	}
+	return of
+}
+
 // Close ends all nodes.
 func (k *Kafka) Close() {
 	for _, p := range k.Nodes {

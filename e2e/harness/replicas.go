@@ -122,6 +122,11 @@ func (rs *Replicas) WaitReady(i int, timeout time.Duration) error {
 	}
 }
 
+// NodeAddr is the address that clients are given of a node.
+func (rs *Replicas) NodeAddr(id int32) string {
+	return fmt.Sprintf("127.0.0.1:%d", rs.port+portNodes+int(id))
+}
+
 // Count of replicas.
 func (rs *Replicas) Count() int { return len(rs.replicas) }
 
