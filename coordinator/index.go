@@ -173,6 +173,9 @@ func (s *Service) Ready() error {
 // waits.
 func (s *Service) IsShareGroup(group string) bool { return s.index.has(group) }
 
+// Groups lists the ids of the share groups, as far as this replica has heard. It never waits.
+func (s *Service) Groups() []string { return s.index.under(indexGroup) }
+
 // ConfiguredGroups lists the group ids with configs of their own, whether a group exists or not
 // (ListConfigResources). It never waits.
 func (s *Service) ConfiguredGroups() []string { return s.index.under(indexConfig) }

@@ -205,6 +205,9 @@ func TestSplitRequestIsAnsweredByBothSides(t *testing.T) {
 			return body, body
 		},
 		Serve: func(_ context.Context, r *serve.Request) (kmsg.Response, error) {
+			if theirs, ok := r.Theirs.(*kmsg.ListGroupsResponse); ok != (len(r.Body.(*kmsg.ListGroupsRequest).StatesFilter) == 0) {
+				return nil, fmt.Errorf("upstream's answer: %v", theirs)
+			}
 			resp := r.Body.(*kmsg.ListGroupsRequest).ResponseKind().(*kmsg.ListGroupsResponse)
 			resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{Group: "shared", ProtocolType: "share"})
 			return resp, nil

@@ -101,7 +101,7 @@ func (c *conn) answer(ctx context.Context, r request, rt route, p parts) (resp k
 			return nil, err
 		}
 	}
-	own, err := rt.api.Serve(ctx, &serve.Request{Body: p.own, ClientID: r.clientName(), Conn: c.peer})
+	own, err := rt.api.Serve(ctx, &serve.Request{Body: p.own, ClientID: r.clientName(), Conn: c.peer, Theirs: theirs})
 	if err == nil && own == nil {
 		err = errors.New("no response")
 	}

@@ -121,9 +121,6 @@ func TestCheck093_DeletedRecordsAreSkipped(t *testing.T) {
 	w.is("first", m.takeBy(maxRecords(10), w.p(0)), "0-9x1")
 	m.ack(nil, w.p(0), accept(0, 2), release(5, 9))
 	w.deleteRecords(w.p(0), 20)
-	if d := allowed().logStartDelay; d > 0 {
-		<-time.After(d) // nothing tells from outside when it has heard
-	}
 	var got string
 	w.until("records from the new log start", 30*time.Second, func() error {
 		f := m.fetch()

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"kshare/e2e/harness"
 )
@@ -34,16 +33,13 @@ type differences struct {
 	startLags bool
 	// sleepsThroughRelease: a release or the close of a session does not end another member's waiting fetch.
 	sleepsThroughRelease bool
-	// logStartDelay: so long may deleted records be delivered yet, because what is read ahead of fetches hears of the
-	// new log start with the next answer from upstream.
-	logStartDelay time.Duration
 }
 
 func allowed() differences {
 	if native() {
 		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true}
 	}
-	return differences{noHint: -1, logStartDelay: time.Second}
+	return differences{noHint: -1}
 }
 
 // The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.

@@ -44,6 +44,8 @@ type Request struct {
 	Body     kmsg.Request
 	ClientID string
 	Conn     *Conn
+	// Theirs is what upstream has answered to the part that Split gave it, nil where there is none.
+	Theirs kmsg.Response
 }
 
 // API is one API key that kshare serves, wholly or in part.
@@ -150,6 +152,7 @@ func (s *Server) APIs() []API {
 		{Key: 9, Max: -1, Serve: s.offsetFetch, Split: splitOffsetFetch, Merge: mergeOffsetFetch, Relayed: true},
 		{Key: 15, Max: -1, Serve: s.describeGroups, Split: splitDescribeGroups, Merge: mergeDescribeGroups, Relayed: true},
 		{Key: 16, Min: 0, Max: 5, Serve: s.listGroups, Split: splitList, Merge: s.mergeList, Relayed: true},
+		{Key: 21, Max: -1, Serve: s.deleteRecords, Split: splitDeleteRecords, Merge: mergeDeleteRecords, Relayed: true},
 		{Key: 32, Min: 1, Max: 4, Serve: s.describeConfigs, Split: splitDescribe, Merge: mergeDescribe, Relayed: true},
 		{Key: 33, Min: 0, Max: 2, Serve: s.alterConfigs, Split: splitAlter, Merge: mergeAlter, Relayed: true},
 		{Key: 42, Min: 0, Max: 3, Serve: s.deleteGroups, Split: splitDelete, Merge: mergeDelete, Relayed: true},
