@@ -2,8 +2,8 @@
 # test     everything that CI runs: lint, unit with the race detector, fuzz targets for
 #          a few seconds each, e2e smoke set. Installs what it needs, or says what is missing
 # e2e      real Kafka 3.9, real Redis, two replicas, three client kinds, smaller sizes; then
-#          the conformance checks, with a list of their states
-# e2e-native  the same share scenarios and conformance checks on Kafka 4.4 itself
+#          the conformance checks on kshare and on Kafka 4.4 itself, with lists of their states
+# e2e-native  the share scenarios and conformance checks on Kafka 4.4 itself
 # e2e-full the whole matrix at full size: Kafka 3.9 and 4.4 with share groups off, older
 #          Java clients, and native Kafka 4.4 as the reference
 # bench    1,000,000 x 1 KB drained through kshare and from native Kafka, rates and memory
@@ -38,6 +38,7 @@ e2e:
 	e2e/setup.sh smoke
 	$(GO_E2E) -timeout 20m ./e2e ./e2e/harness ./e2e/client
 	$(CONFORMANCE)
+	export E2E_TARGET=native && $(CONFORMANCE)
 
 e2e-native: export E2E_TARGET = native
 e2e-native:
