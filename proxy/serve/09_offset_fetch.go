@@ -78,14 +78,7 @@ func splitOffsetFetch(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 		return nil, nil
 	}
 	mine, rest := *req, *req
-	mine.Groups, rest.Groups = nil, nil
-	for _, g := range req.Groups {
-		if s.isShareGroup(g.Group) {
-			mine.Groups = append(mine.Groups, g)
-		} else {
-			rest.Groups = append(rest.Groups, g)
-		}
-	}
+	mine.Groups, rest.Groups = sift(req.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return s.isShareGroup(g.Group) })
 	return divided(&mine, len(mine.Groups), &rest, len(rest.Groups))
 }
 

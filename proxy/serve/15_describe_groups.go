@@ -42,7 +42,7 @@ func (s *Server) describeGroups(ctx context.Context, r *Request) (kmsg.Response,
 func splitDescribeGroups(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	req := body.(*kmsg.DescribeGroupsRequest)
 	mine, rest := *req, *req
-	mine.Groups, rest.Groups = s.byOwner(req.Groups)
+	mine.Groups, rest.Groups = sift(req.Groups, s.isShareGroup)
 	return divided(&mine, len(mine.Groups), &rest, len(rest.Groups))
 }
 

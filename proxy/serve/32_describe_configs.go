@@ -101,13 +101,7 @@ func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 			rest.Resources = append(rest.Resources, r)
 		}
 	}
-	if len(mine.Resources) == 0 {
-		return nil, nil
-	}
-	if len(rest.Resources) == 0 {
-		return &mine, nil
-	}
-	return &mine, &rest
+	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
 
 // mergeDescribe joins the answers: where both are about one group, upstream adds the keys that kshare does not own, and
@@ -115,25 +109,16 @@ func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 func mergeDescribe(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.DescribeConfigsResponse), theirs.(*kmsg.DescribeConfigsResponse)
 	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
-	groups := map[string]int{}
-	for i, r := range out.Resources {
-		groups[r.ResourceName] = i
-	}
-	for _, r := range up.Resources {
-		i, ok := groups[r.ResourceName]
-		if r.ResourceType != kmsg.ConfigResourceTypeGroupConfig || !ok {
-			out.Resources = append(out.Resources, r)
-			continue
-		}
-		mine := &out.Resources[i]
-		if r.ErrorCode != codeNone || mine.ErrorCode != codeNone {
-			continue
+	of := func(r kmsg.DescribeConfigsResponseResource) resource { return resource{r.ResourceType, r.ResourceName} }
+	out.Resources = mergeResources(out.Resources, up.Resources, of, func(told *kmsg.DescribeConfigsResponseResource, r kmsg.DescribeConfigsResponseResource) {
+		if r.ErrorCode != codeNone || told.ErrorCode != codeNone {
+			return
 		}
 		for _, c := range r.Configs {
 			if !coordinator.OwnsConfig(c.Name) {
-				mine.Configs = append(mine.Configs, c)
+				told.Configs = append(told.Configs, c)
 			}
 		}
-	}
+	})
 	return out
 }

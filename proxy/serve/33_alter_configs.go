@@ -39,21 +39,10 @@ func (s *Server) alterConfigs(ctx context.Context, r *Request) (kmsg.Response, e
 func splitAlter(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	req := body.(*kmsg.AlterConfigsRequest)
 	mine, rest := *req, *req
-	mine.Resources, rest.Resources = nil, nil
-	for _, r := range req.Resources {
-		if r.ResourceType == kmsg.ConfigResourceTypeGroupConfig {
-			mine.Resources = append(mine.Resources, r)
-		} else {
-			rest.Resources = append(rest.Resources, r)
-		}
-	}
-	if len(mine.Resources) == 0 {
-		return nil, nil
-	}
-	if len(rest.Resources) == 0 {
-		return &mine, nil
-	}
-	return &mine, &rest
+	mine.Resources, rest.Resources = sift(req.Resources, func(r kmsg.AlterConfigsRequestResource) bool {
+		return r.ResourceType == kmsg.ConfigResourceTypeGroupConfig
+	})
+	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
 
 func mergeAlter(own, theirs kmsg.Response) kmsg.Response {

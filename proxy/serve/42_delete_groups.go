@@ -35,21 +35,8 @@ func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, e
 func splitDelete(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	req := body.(*kmsg.DeleteGroupsRequest)
 	mine, rest := *req, *req
-	mine.Groups, rest.Groups = nil, nil
-	for _, g := range req.Groups {
-		if s.o.Groups.IsShareGroup(g) {
-			mine.Groups = append(mine.Groups, g)
-		} else {
-			rest.Groups = append(rest.Groups, g)
-		}
-	}
-	if len(mine.Groups) == 0 {
-		return nil, nil
-	}
-	if len(rest.Groups) == 0 {
-		return &mine, nil
-	}
-	return &mine, &rest
+	mine.Groups, rest.Groups = sift(req.Groups, s.isShareGroup)
+	return divided(&mine, len(mine.Groups), &rest, len(rest.Groups))
 }
 
 func mergeDelete(own, theirs kmsg.Response) kmsg.Response {

@@ -77,32 +77,20 @@ func splitIncrementalAlter(_ *Server, body kmsg.Request) (own, theirs kmsg.Reque
 			mine.Resources = append(mine.Resources, here)
 		}
 	}
-	if len(mine.Resources) == 0 {
-		return nil, nil
-	}
-	if len(rest.Resources) == 0 {
-		return &mine, nil
-	}
-	return &mine, &rest
+	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
 
 // mergeIncrementalAlter joins the answers, one per resource.
 func mergeIncrementalAlter(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.IncrementalAlterConfigsResponse), theirs.(*kmsg.IncrementalAlterConfigsResponse)
 	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
-	groups := map[string]int{}
-	for i, r := range out.Resources {
-		groups[r.ResourceName] = i
+	of := func(r kmsg.IncrementalAlterConfigsResponseResource) resource {
+		return resource{r.ResourceType, r.ResourceName}
 	}
-	for _, r := range up.Resources {
-		i, ok := groups[r.ResourceName]
-		if r.ResourceType != kmsg.ConfigResourceTypeGroupConfig || !ok {
-			out.Resources = append(out.Resources, r)
-			continue
+	out.Resources = mergeResources(out.Resources, up.Resources, of, func(told *kmsg.IncrementalAlterConfigsResponseResource, r kmsg.IncrementalAlterConfigsResponseResource) {
+		if told.ErrorCode == codeNone {
+			told.ErrorCode, told.ErrorMessage = r.ErrorCode, r.ErrorMessage
 		}
-		if mine := &out.Resources[i]; mine.ErrorCode == codeNone {
-			mine.ErrorCode, mine.ErrorMessage = r.ErrorCode, r.ErrorMessage
-		}
-	}
+	})
 	return out
 }

@@ -26,7 +26,7 @@ func (s *Server) consumerGroupDescribe(ctx context.Context, r *Request) (kmsg.Re
 func splitConsumerDescribe(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	req := body.(*kmsg.ConsumerGroupDescribeRequest)
 	mine, rest := *req, *req
-	mine.Groups, rest.Groups = s.byOwner(req.Groups)
+	mine.Groups, rest.Groups = sift(req.Groups, s.isShareGroup)
 	return divided(&mine, len(mine.Groups), &rest, len(rest.Groups))
 }
 

@@ -26,7 +26,7 @@ func (s *Server) streamsGroupDescribe(ctx context.Context, r *Request) (kmsg.Res
 func splitStreamsDescribe(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	req := body.(*kmsg.StreamsGroupDescribeRequest)
 	mine, rest := *req, *req
-	mine.Groups, rest.Groups = s.byOwner(req.Groups)
+	mine.Groups, rest.Groups = sift(req.Groups, s.isShareGroup)
 	return divided(&mine, len(mine.Groups), &rest, len(rest.Groups))
 }
 

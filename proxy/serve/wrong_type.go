@@ -109,30 +109,6 @@ func notOfType(kind, group string, code int16) *string {
 	return text("Group " + group + " is not a " + kind + " group.")
 }
 
-// byOwner divides group ids into those of share groups here and the others.
-func (s *Server) byOwner(groups []string) (mine, rest []string) {
-	for _, g := range groups {
-		if s.isShareGroup(g) {
-			mine = append(mine, g)
-		} else {
-			rest = append(rest, g)
-		}
-	}
-	return mine, rest
-}
-
-// divided is the outcome of a Split by groups, given how many each side has: without one of ours the request is relayed
-// as it is, without one of theirs it is served whole.
-func divided(own kmsg.Request, mine int, theirs kmsg.Request, rest int) (kmsg.Request, kmsg.Request) {
-	switch {
-	case mine == 0:
-		return nil, nil
-	case rest == 0:
-		return own, nil
-	}
-	return own, theirs
-}
-
 // v7: the protocol is null rather than ""
 func refuseJoinGroup(req *kmsg.JoinGroupRequest, code int16) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.JoinGroupResponse)
