@@ -40,18 +40,10 @@ func (s *Server) shareFetch(ctx context.Context, r *Request) (kmsg.Response, err
 	ctx, cancel := answerWithin(ctx, wait)
 	defer cancel()
 	f := s.newFetch(r.Conn, cs, req)
-	cfg, err := s.config(ctx, *req.GroupID)
-	if err == nil {
-		f.configure(cfg)
-		code, err = f.enter(ctx, req)
-	}
-	if err != nil || code == codeSessionLimit {
+	code = f.admit(ctx, *req.GroupID, func() (int16, error) { return f.enter(ctx, req) })
+	if code == codeStorage || code == codeSessionLimit {
 		// Redis is away, or the limit is reached: both are answered when MaxWait is over, so that clients do not spin.
 		s.pause(ctx, cs, wait-time.Since(arrived))
-	}
-	if err != nil {
-		s.o.Log.Debug().Err(err).Str("group", *req.GroupID).Msg("share session cannot be judged")
-		code = codeStorage
 	}
 	if code != codeNone {
 		resp.ErrorCode = code
@@ -113,11 +105,7 @@ func (s *Server) newFetch(c *Conn, cs *connState, req *kmsg.ShareFetchRequest) *
 			f.acks.add(upstream.TP{ID: t.TopicID, Partition: p.Partition}, fetchAcks(p.AcknowledgementBatches))
 		}
 	}
-	for _, a := range f.acks.parts {
-		if code := validateAcks(a.batches, req.Version, req.IsRenewAck); code != codeNone {
-			a.refuse(code)
-		}
-	}
+	f.acks.validate(req.Version, req.IsRenewAck)
 	return f
 }
 

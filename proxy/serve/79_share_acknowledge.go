@@ -35,16 +35,11 @@ func (s *Server) shareAcknowledge(ctx context.Context, r *Request) (kmsg.Respons
 	}
 	f := &fetch{s: s, conn: r.Conn, cs: cs}
 	f.takeAcks(req)
-	cfg, err := s.config(ctx, *req.GroupID)
-	if err == nil {
-		f.configure(cfg)
+	code = f.admit(ctx, *req.GroupID, func() (code int16, err error) {
 		key := statelog.SessionKey{Group: *req.GroupID, Member: *req.MemberID, Node: r.Conn.Node}
 		f.visit, code, err = s.enter(ctx, key, req.ShareSessionEpoch, nil)
-	}
-	if err != nil {
-		s.o.Log.Debug().Err(err).Str("group", *req.GroupID).Msg("share session cannot be judged")
-		code = codeStorage
-	}
+		return code, err
+	})
 	if code != codeNone {
 		resp.ErrorCode = code
 		return resp, nil
@@ -67,11 +62,7 @@ func (f *fetch) takeAcks(req *kmsg.ShareAcknowledgeRequest) {
 			f.acks.add(upstream.TP{ID: t.TopicID, Partition: p.Partition}, plainAcks(p.AcknowledgementBatches))
 		}
 	}
-	for _, a := range f.acks.parts {
-		if code := validateAcks(a.batches, req.Version, req.IsRenewAck); code != codeNone {
-			a.refuse(code)
-		}
-	}
+	f.acks.validate(req.Version, req.IsRenewAck)
 }
 
 // resolveAcks makes the items: the partitions named, and when the session closes its own, to be released.

@@ -94,7 +94,16 @@ func ackBatch(first, last int64, types []int8) sharestate.AckBatch {
 	return b
 }
 
-// validateAcks applies the checks of a request that need no state to one partition's batches, in their order.
+// validate refuses the partitions whose batches fail the checks that need no state.
+func (l *ackList) validate(version int16, renew bool) {
+	for _, a := range l.parts {
+		if code := validateAcks(a.batches, version, renew); code != codeNone {
+			a.refuse(code)
+		}
+	}
+}
+
+// validateAcks applies those checks to one partition's batches, in their order.
 func validateAcks(batches []sharestate.AckBatch, version int16, renew bool) int16 {
 	highest := sharestate.AckReject
 	if version >= 2 {

@@ -3,16 +3,26 @@ package serve
 import (
 	"context"
 
-	"kshare/coordinator"
 	"kshare/proxy/upstream"
 )
 
-// configure takes over the group's settings.
-func (f *fetch) configure(cfg coordinator.Config) {
-	f.cfg, f.set = cfg, f.s.settingsOf(cfg)
-	if cfg.ReadCommitted {
-		f.iso = upstream.ReadCommitted
+// admit takes the group's settings and lets the request enter its session. Trouble with Redis is KAFKA_STORAGE_ERROR, which
+// enter itself never answers.
+func (f *fetch) admit(ctx context.Context, group string, enter func() (int16, error)) int16 {
+	cfg, err := f.s.config(ctx, group)
+	code := codeNone
+	if err == nil {
+		f.cfg, f.set = cfg, f.s.settingsOf(cfg)
+		if cfg.ReadCommitted {
+			f.iso = upstream.ReadCommitted
+		}
+		code, err = enter()
 	}
+	if err != nil {
+		f.s.o.Log.Debug().Err(err).Str("group", group).Msg("share session cannot be judged")
+		return codeStorage
+	}
+	return code
 }
 
 // resolve makes the items of the request: the session's partitions in the order of their turn, then those that are
