@@ -105,7 +105,7 @@ func TestGroupFromCheckpoints(t *testing.T) {
 	anew := testTopic("anew", 1)
 	anew.ID[0]++
 	g := groupFrom(all, map[string]Topic{"t": testTopic("t", 6), "anew": anew})
-	if !g.Exists() || len(g.members) != 0 || g.lastIncarnation != 9 || !slices.Equal(g.configs, []Setting{young}) {
+	if !g.exists || len(g.members) != 0 || g.lastIncarnation != 9 || !slices.Equal(g.configs, []Setting{young}) {
 		t.Errorf("%+v", g)
 	}
 	want := []PartitionStanding{

@@ -5,9 +5,6 @@ import "slices"
 // The methods here read. Those that take the log time now (µs) see members whose session is over as gone,
 // without changing anything: only ops do that.
 
-// Exists reports whether the share group exists; configs may be there without it.
-func (g *Group) Exists() bool { return g.exists }
-
 // Configured reports whether the id has configs of its own.
 func (g *Group) Configured() bool { return len(g.configs) > 0 }
 
