@@ -23,7 +23,7 @@ test: lint unit fuzz e2e
 
 unit:
 	e2e/setup.sh redis
-	go test -race -timeout 15m ./...
+	TEST_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
 
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt needed:"; gofmt -l .; exit 1; }

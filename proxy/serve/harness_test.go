@@ -132,7 +132,7 @@ func (w *world) advance(d time.Duration) {
 }
 
 func testLog() zerolog.Logger {
-	if os.Getenv("KSHARE_TEST_LOG") == "" {
+	if os.Getenv("TEST_LOG") == "" {
 		return zerolog.Nop()
 	}
 	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "05.000"}).With().Timestamp().Logger()

@@ -29,14 +29,14 @@ type fixture struct {
 	admin   *kgo.Client
 }
 
-// everywhere runs a story on the fake, on the fake as an old broker, and on the real ones that KSHARE_TEST_KAFKA names
+// everywhere runs a story on the fake, on the fake as an old broker, and on the real ones that TEST_KAFKA names
 // (host:port, several separated by spaces). What differs between them is a finding.
 func everywhere(t *testing.T, story func(*fixture), opts ...kfake.Opt) {
 	t.Run("fake", func(t *testing.T) { story(newFixture(t, newCluster(t, opts...))) })
 	t.Run("fake2.8", func(t *testing.T) {
 		story(newFixture(t, newCluster(t, append(opts, kfake.MaxVersions(oldVersions()))...)))
 	})
-	for _, seed := range strings.Fields(os.Getenv("KSHARE_TEST_KAFKA")) {
+	for _, seed := range strings.Fields(os.Getenv("TEST_KAFKA")) {
 		t.Run("kafka@"+seed, func(t *testing.T) {
 			prefix := fmt.Sprintf("%s-%d-", strings.Map(letters, t.Name()), time.Now().UnixNano())
 			story(start(&fixture{T: t, seeds: []string{seed}, prefix: prefix}))
@@ -62,7 +62,7 @@ func newCluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 }
 
 func testLog() zerolog.Logger {
-	if os.Getenv("KSHARE_TEST_LOG") == "" {
+	if os.Getenv("TEST_LOG") == "" {
 		return zerolog.Nop()
 	}
 	return zerolog.New(zerolog.NewConsoleWriter()).With().Timestamp().Logger()

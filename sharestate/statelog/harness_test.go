@@ -99,12 +99,12 @@ type realServer struct {
 }
 
 // startReal starts redis-server on a free port with a folder of its own. Without the binary the test is skipped, or
-// fails where KSHARE_REQUIRE_REDIS=1 says that it must be there.
+// fails where TEST_REQUIRE_REDIS=1 says that it must be there.
 func startReal(t testing.TB, args ...string) *realServer {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("KSHARE_REQUIRE_REDIS") == "1" {
-			t.Fatal("KSHARE_REQUIRE_REDIS=1 but redis-server is not in PATH: install Debian's redis-server")
+		if os.Getenv("TEST_REQUIRE_REDIS") == "1" {
+			t.Fatal("TEST_REQUIRE_REDIS=1 but redis-server is not in PATH: install Debian's redis-server")
 		}
 		t.Skip("SKIPPED: redis-server is not in PATH, so nothing was tested on a real Redis: install Debian's redis-server")
 	}
@@ -227,7 +227,7 @@ func subscribed(t testing.TB, s *Store) {
 }
 
 func testLog(t testing.TB) zerolog.Logger {
-	if os.Getenv("KSHARE_TEST_LOG") == "" {
+	if os.Getenv("TEST_LOG") == "" {
 		return zerolog.Nop()
 	}
 	return zerolog.New(zerolog.NewTestWriter(t))
