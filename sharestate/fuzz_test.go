@@ -117,14 +117,6 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// nextInStep makes up the next op and lets the model follow, as the generator
-// looks at it.
-func (h *history) nextInStep() Op {
-	op := h.next()
-	h.m.apply(op, h.now)
-	return op
-}
-
 // TestLyingCountsAllocateLittle: a count is checked against the bytes that are
 // there before anything is made for it.
 func TestLyingCountsAllocateLittle(t *testing.T) {
