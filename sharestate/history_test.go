@@ -17,6 +17,7 @@ type history struct {
 	bad   []OffsetRange // those of aborted transactions
 	seen  []int64       // earlier positions, for stale reads
 	sess  int64
+	keeps int // in a hundred acknowledgements, those that settle a record or renew its lock
 	buf   []byte
 	snap  []byte
 	snap2 []byte
@@ -29,8 +30,15 @@ func newHistory(seed uint64) *history {
 		start = h.rnd.Int64N(20)
 	}
 	h.p, h.m = NewPartition(1, start), newModel(1, start)
-	h.set = Settings{DeliveryLimit: int16(2 + h.rnd.IntN(6)), LockDurationMs: int32(1 + h.rnd.IntN(40)),
+	h.set = Settings{DeliveryLimit: int16(2 + h.rnd.IntN(9)), LockDurationMs: int32(1 + h.rnd.IntN(40)),
 		MaxRecordLocks: int32(5 + h.rnd.IntN(60)), RenewEnabled: !h.chance(20), DeadLetters: h.chance(30)}
+	if h.chance(30) {
+		h.set.MaxRecordLocks += 150
+	}
+	h.keeps = 60
+	if h.chance(40) {
+		h.keeps = 25 // records come back often, up to the delivery limit
+	}
 	if h.chance(50) {
 		h.backOff()
 	}
@@ -69,7 +77,7 @@ func (h *history) next() Op {
 		h.now += h.rnd.Int64N(4000)
 	}
 	if h.chance(1) {
-		h.set.DeliveryLimit = int16(h.rnd.IntN(8))
+		h.set.DeliveryLimit = int16(h.rnd.IntN(11))
 		h.set.MaxRecordLocks = int32(h.rnd.IntN(70))
 		h.set.DeadLetters = h.chance(30)
 		if h.set.ReleaseBackoffMs, h.set.ReleaseBackoffMaxMs = 0, 0; h.chance(50) {
@@ -122,6 +130,9 @@ func (h *history) acquire() Op {
 	}
 	op := Acquire{Member: memberName(h.rnd.IntN(3)), From: from, MaxRecords: int32(h.rnd.IntN(25)),
 		BatchSize: int32(h.rnd.IntN(12)), Mode: AcquireMode(h.rnd.IntN(2)), Settings: h.set}
+	if h.chance(30) {
+		op.BatchSize = 40 // tracked batches of several record batches
+	}
 	if h.chance(20) {
 		h.sess++
 	}
@@ -140,7 +151,11 @@ func (h *history) acquire() Op {
 	if h.chance(4) {
 		lo++ // compacted away meanwhile
 	}
-	op.Batches = h.log[min(lo, len(h.log)):min(lo+1+h.rnd.IntN(6), len(h.log))]
+	read := 1
+	if h.chance(65) {
+		read += h.rnd.IntN(6)
+	}
+	op.Batches = h.log[min(lo, len(h.log)):min(lo+read, len(h.log))]
 	if h.chance(50) {
 		for _, b := range h.bad {
 			if len(op.Batches) > 0 && b.First >= op.Batches[0].First && b.Last <= op.Batches[len(op.Batches)-1].Last {
@@ -152,14 +167,15 @@ func (h *history) acquire() Op {
 }
 
 func (h *history) ackType() AckType {
-	switch n := h.rnd.IntN(100); {
+	if !h.chance(h.keeps) {
+		return AckRelease
+	}
+	switch n := h.rnd.IntN(60); {
 	case n < 35:
 		return AckAccept
-	case n < 75:
-		return AckRelease
-	case n < 83:
+	case n < 43:
 		return AckReject
-	case n < 90:
+	case n < 50:
 		return AckGap
 	}
 	return AckRenew
@@ -167,6 +183,11 @@ func (h *history) ackType() AckType {
 
 func (h *history) acknowledge() Op {
 	op := Acknowledge{Member: memberName(h.rnd.IntN(3)), LeaderEpoch: int32(h.rnd.IntN(6)) - 1, Settings: h.set}
+	for i := range 3 {
+		if m := memberName(i); len(h.p.heldBy(op.Member)) == 0 && !h.chance(20) {
+			op.Member = m
+		}
+	}
 	for _, held := range h.p.heldBy(op.Member) {
 		if h.chance(30) {
 			continue

@@ -24,11 +24,19 @@ type model struct {
 	spso        int64
 	leaderEpoch int32
 	written     bool
-	records     []modelRecord // records[i] is offset spso+i
-	moved       bool          // of the last op: a reason to look again
-	freed       bool          // of the last op: something became free to be acquired
-	rested      bool          // of the last op: something came back, to be acquired later
-	room        bool          // of the last op: a full window is no longer full
+	records     []modelRecord  // records[i] is offset spso+i
+	moved       bool           // of the last op: a reason to look again
+	freed       bool           // of the last op: something became free to be acquired
+	rested      bool           // of the last op: something came back, to be acquired later
+	room        bool           // of the last op: a full window is no longer full
+	rules       map[string]int // how often each rule of reach_test.go has applied; nil = not counted
+}
+
+// met takes note of a rule that applies.
+func (m *model) met(rule string, applies bool) {
+	if applies && m.rules != nil {
+		m.rules[rule]++
+	}
 }
 
 func newModel(incarnation, start int64) *model {
@@ -39,7 +47,7 @@ func newModel(incarnation, start int64) *model {
 	return m
 }
 
-func (m *model) end() int64                { return m.spso + int64(len(m.records)) }
+func (m *model) end() int64 { return m.spso + int64(len(m.records)) }
 
 func (m *model) at(off int64) *modelRecord { return &m.records[off-m.spso] }
 
@@ -55,10 +63,16 @@ func (m *model) position() int64 {
 func modelTerminal(st State) bool { return st == StateAcknowledged || st == StateArchived }
 
 func (m *model) settle() {
+	was := m.spso
 	for len(m.records) > 0 && modelTerminal(m.records[0].state) {
 		m.records = m.records[1:]
 		m.spso++
 	}
+	finished := m.finished()
+	m.met("SPSO: behind what is finished, inside a tracked batch",
+		m.spso > was && len(m.records) > 0 && m.records[0].batch != nil && m.records[0].batch.first < m.spso)
+	m.met("SPSO: everything is finished and the window empty", m.spso > was && len(m.records) == 0)
+	m.met("SPSO: stays at what is not finished", m.spso == was && finished > 0)
 }
 
 func (m *model) apply(op Op, now int64) any {
@@ -78,9 +92,9 @@ func (m *model) apply(op Op, now int64) any {
 		if o.Incarnation <= m.incarnation {
 			return int64(0)
 		}
-		clock := m.clock
+		clock, rules := m.clock, m.rules
 		*m = *newModel(o.Incarnation, o.Offset)
-		m.clock, m.moved = clock, true
+		m.clock, m.rules, m.moved = clock, rules, true
 		return int64(1)
 	}
 	set := settingsOf(op)
@@ -161,10 +175,14 @@ func (m *model) giveBack(r *modelRecord, set Settings) {
 		return
 	}
 	// came back now, or when its lock ended
-	until := min(r.deadline, m.clock) + modelBackoff(set, r.count)
+	rest := modelBackoff(set, r.count)
+	until := min(r.deadline, m.clock) + rest
 	if until <= m.clock {
 		until = 0
 	}
+	m.met("backoff: rests longer than after the delivery before", rest > 0 && r.count > 1 && rest > modelBackoff(set, r.count-1))
+	m.met("backoff: rests as long as the maximum", rest > 0 && rest == 1000*int64(set.ReleaseBackoffMaxMs))
+	m.met("backoff: has rested since its lock ended", rest > 0 && until == 0)
 	*r = modelRecord{state: StateAvailable, count: r.count, batch: r.batch, deadline: until}
 	m.freed, m.rested = m.freed || until == 0, m.rested || until > 0
 }
@@ -207,6 +225,7 @@ func (m *model) expire(set Settings) int64 {
 	for i := range m.records {
 		r := &m.records[i]
 		if r.state == StateAvailable && r.deadline > 0 && (r.deadline <= m.clock || set.ReleaseBackoffMs == 0) {
+			m.met("backoff: turned off while records rest", r.deadline > m.clock)
 			r.deadline, m.freed = 0, true
 		}
 	}

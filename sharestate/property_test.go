@@ -15,7 +15,7 @@ import (
 func TestRandomOperationsMatchPerRecordModel(t *testing.T) {
 	seeds, ops := 250, 4200
 	if testing.Short() || raceDetector {
-		seeds, ops = 20, 2000
+		seeds, ops = 60, 3000
 	}
 	const groups = 5
 	for g := range groups {

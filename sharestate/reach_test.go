@@ -6,6 +6,63 @@ import (
 	"testing"
 )
 
+// rules are those of acquisition, each by the name under which the model tells that it has applied.
+var rules = []string{
+	// How much may be taken: the in-flight window.
+	"window: less room than MaxRecords",
+	"window: full, nothing goes",
+	"window: full, what is free inside goes",
+	"window: full, nothing beyond SPEO goes",
+	"window: filled by finished offsets too",
+	"window: beyond its limit by a record batch",
+
+	// What an answer takes, by the acquire mode.
+	"new records: behind those that came back",
+	"new records: behind a hole that is passed over",
+	"new records: up to a hole in which the budget ends",
+	"budget: ends between tracked batches",
+	"tracked batch: what is free of it goes",
+	"tracked batch: an entry for each count",
+	"batch_optimized: whole record batches, beyond the budget",
+	"batch_optimized: an entry ends when it has BatchSize offsets",
+	"batch_optimized: an entry is longer than BatchSize for the sake of a record batch",
+	"batch_optimized: the last entry is shorter than BatchSize",
+	"batch_optimized: a hole behind an entry belongs to it",
+	"batch_optimized: a tracked batch goes beyond the budget",
+	"record_limit: the budget ends inside a tracked batch",
+	"record_limit: cut inside a record batch",
+	"record_limit: the rest of a record batch is new still",
+	"record_limit: BatchSize does not count",
+
+	// Throttled redelivery.
+	"near the limit: the pass stops before the batch",
+	"near the limit: nothing new goes with it",
+	"near the limit: by an offset behind others",
+	"near the limit: not by what was not read",
+	"near the limit: not by what rests",
+	"near the limit: only a part of the batch goes",
+	"near the limit: the part is a half",
+	"near the limit: the part is a quarter or less",
+	"near the limit: the part is one at least",
+	"near the limit: the part is of the batch as it was handed out first",
+	"near the limit: more than the part had gone already",
+	"last attempt: the pass stops before it",
+	"last attempt: nothing goes with it",
+	"last attempt: not alone with a limit of 2",
+	"last attempt: past it, under a limit that was lowered",
+
+	// Moving the ends.
+	"SPSO: behind what is finished, inside a tracked batch",
+	"SPSO: stays at what is not finished",
+	"SPSO: everything is finished and the window empty",
+
+	// Release backoff.
+	"backoff: rests longer than after the delivery before",
+	"backoff: rests as long as the maximum",
+	"backoff: has rested since its lock ended",
+	"backoff: turned off while records rest",
+}
+
 // TestRandomHistoriesReachTheRareCases guards the property test: a generator that
 // drifts into empty windows would prove nothing.
 func TestRandomHistoriesReachTheRareCases(t *testing.T) {
@@ -17,9 +74,13 @@ func TestRandomHistoriesReachTheRareCases(t *testing.T) {
 			seen[what] += 0
 		}
 	}
-	for seed := uint64(1000); seed < 1020; seed++ {
+	for _, rule := range rules {
+		seen[rule] = 0
+	}
+	for seed := uint64(1000); seed < 1040; seed++ {
 		h := newHistory(seed)
-		for range 2000 {
+		h.m.rules = map[string]int{}
+		for range 3000 {
 			op := h.next()
 			before := h.p.Summary()
 			position := h.m.position()
@@ -66,6 +127,12 @@ func TestRandomHistoriesReachTheRareCases(t *testing.T) {
 			for i := range h.p.spans {
 				count("untracked", h.p.spans[i].flags&untracked != 0)
 			}
+		}
+		for rule, n := range h.m.rules {
+			if _, ok := seen[rule]; !ok {
+				t.Errorf("the model has a rule that is not listed: %s", rule)
+			}
+			seen[rule] += n
 		}
 	}
 	for what, n := range seen {
