@@ -128,9 +128,6 @@ func (p *Partition) settle() {
 		p.tally(p.spans[:n], -1)
 		p.drop(n)
 	}
-	if len(p.spans) == 0 {
-		p.spso = p.end
-	}
 }
 
 // pass moves SPSO over the finished ranges at the front of spans and counts them.
