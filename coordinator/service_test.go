@@ -9,177 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/alicebob/miniredis/v2"
-	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
-
-	"kshare/sharestate/statelog"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// upstream is a cluster that replicas of a test ask.
-type upstream struct {
-	mu     sync.Mutex
-	topics map[string]Topic
-	// inUse answers GroupUse; nil means that no id is taken.
-	inUse func(group string) (bool, error)
-	// asked counts questions for topics.
-	asked int
-}
-
-func (u *upstream) set(topics ...Topic) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.topics == nil {
-		u.topics = make(map[string]Topic)
-	}
-	for _, t := range topics {
-		u.topics[t.Name] = t
-	}
-}
-
-func (u *upstream) remove(name string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.topics, name)
-}
-
-func (u *upstream) TopicsByName(_ context.Context, names []string, _ bool) (map[string]Topic, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.asked++
-	found := make(map[string]Topic)
-	for _, name := range names {
-		if t, ok := u.topics[name]; ok {
-			found[name] = t
-		}
-	}
-	return found, nil
-}
-
-func (u *upstream) InUse(_ context.Context, group string) (bool, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.inUse == nil {
-		return false, nil
-	}
-	return u.inUse(group)
-}
-
-// testbed is Redis, upstream, and any number of replicas.
-type testbed struct {
-	t      *testing.T
-	redis  *miniredis.Miniredis
-	up     *upstream
-	broker BrokerConfig
-	pace   pace
-}
-
-// newTestbed has no assignment interval, so that rebalances need no waiting.
-func newTestbed(t *testing.T, topics ...Topic) *testbed {
-	b := &testbed{t: t, redis: miniredis.RunT(t), up: &upstream{}, broker: DefaultBrokerConfig(), pace: defaultPace}
-	b.pace.metadata, b.pace.index = 20*time.Millisecond, 200*time.Millisecond
-	b.pace.health, b.pace.conflicts = 10*time.Millisecond, 50*time.Millisecond
-	b.set("group.share.assignment.interval.ms", "0")
-	b.up.set(topics...)
-	return b
-}
-
-func (b *testbed) set(key, value string) {
-	b.t.Helper()
-	if err := b.broker.Set(key, value); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// shortSessions makes sessions end within the test.
-func (b *testbed) shortSessions() {
-	b.set("group.share.min.session.timeout.ms", "700")
-	b.set("group.share.session.timeout.ms", "700")
-	b.set("group.share.min.heartbeat.interval.ms", "100")
-	b.set("group.share.heartbeat.interval.ms", "100")
-	if err := b.broker.Validate(); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// replica is a Service that runs.
-type replica struct {
-	*Service
-	t *testing.T
-}
-
-func (b *testbed) replica() *replica {
-	client, err := statelog.Connect("redis://" + b.redis.Addr())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	store := statelog.NewStore(client, statelog.Options{ClusterID: "c", Log: zerolog.Nop()})
-	s := New(Options{Store: store, Topics: b.up, Use: b.up, Broker: b.broker, Log: zerolog.Nop()})
-	s.pace = b.pace
-	s.catalog.goneAfter = 40 * time.Millisecond
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = store.Run(ctx) })
-	wg.Go(func() { _ = s.Run(ctx) })
-	b.t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-		store.Close(context.Background())
-		_ = client.Close()
-	})
-	r := &replica{Service: s, t: b.t}
-	eventually(b.t, "the index is read", func() bool { return s.Ready() == nil })
-	return r
-}
-
-// eventually polls until f holds.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func (r *replica) beat(member string, epoch int32, topics ...string) (HeartbeatResponse, error) {
-	return r.Heartbeat(context.Background(), HeartbeatRequest{Group: "g", Member: member, Epoch: epoch, Topics: topics, ClientID: "app", ClientHost: "/10.0.0.1"})
-}
-
-func (r *replica) mustBeat(member string, epoch int32, topics ...string) HeartbeatResponse {
-	r.t.Helper()
-	response, err := r.beat(member, epoch, topics...)
-	if err != nil {
-		r.t.Fatalf("heartbeat of %s at %d: %v", member, epoch, err)
-	}
-	return response
-}
-
-func (r *replica) describe() Description {
-	r.t.Helper()
-	d, err := r.Describe(context.Background(), "g")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return d
-}
-
-// wantError fails unless err is a refusal of that kind and, if given, with that message.
-func wantError(t *testing.T, err, kind error, message string) {
-	t.Helper()
-	var refusal *Error
-	if !errors.Is(err, kind) || !errors.As(err, &refusal) {
-		t.Fatalf("error %v, want %v", err, kind)
-	}
-	if message != "" && refusal.Message != message {
-		t.Fatalf("message %q, want %q", refusal.Message, message)
-	}
-}
 
 func TestTwoReplicasShareOneGroup(t *testing.T) {
 	b := newTestbed(t, testTopic("t", 4))
@@ -284,72 +114,6 @@ func TestSilentMembersAreSeenAsGoneOnAnyReplica(t *testing.T) {
 	})
 	_, err := two.beat("m", 1)
 	wantError(t, err, ErrUnknownMemberID, "Member m is not a member of group g.")
-}
-
-func TestNobodyIsTimedOutForAnOutageOfRedis(t *testing.T) {
-	for name, health := range map[string]time.Duration{"found by looking": 10 * time.Millisecond, "found by heartbeats": time.Hour} {
-		t.Run(name, func(t *testing.T) { outlast(t, health) })
-	}
-}
-
-func outlast(t *testing.T, health time.Duration) {
-	b := newTestbed(t, testTopic("t", 2))
-	b.shortSessions()
-	b.pace.health = health
-	one, two := b.replica(), b.replica()
-	one.mustBeat("m", 0, "t")
-	epoch := two.mustBeat("n", 0, "t").Epoch
-	one.mustBeat("m", 1)
-	b.redis.Close()
-	away := time.Now()
-	eventually(t, "the outage is noticed", func() bool {
-		_, err := one.beat("m", epoch)
-		_, err2 := two.beat("n", epoch)
-		return errors.Is(err, ErrUnavailable) && errors.Is(err2, ErrUnavailable)
-	})
-	eventually(t, "sessions would be over", func() bool { return time.Since(away) > 1000*time.Millisecond })
-	if err := b.redis.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	// n speaks first. If that timed m out, m would be told so.
-	for _, beat := range []func() error{
-		func() error { _, err := two.beat("n", epoch); return err },
-		func() error { _, err := one.beat("m", epoch); return err },
-	} {
-		eventually(t, "a heartbeat is accepted", func() bool {
-			err := beat()
-			if err != nil && !errors.Is(err, ErrUnavailable) {
-				t.Fatal(err)
-			}
-			return err == nil
-		})
-	}
-	if d := one.describe(); len(d.Members) != 2 {
-		t.Fatalf("description %+v", d)
-	}
-}
-
-func TestGroupIsPutBackWhenRedisLosesEverything(t *testing.T) {
-	b := newTestbed(t, testTopic("t", 2))
-	r := b.replica()
-	r.mustBeat("m", 0, "t")
-	b.redis.FlushAll()
-	r.mustBeat("m", 1)
-	eventually(t, "the group is listed", func() bool {
-		names, err := r.store.Index(context.Background())
-		return err == nil && slices.Contains(names, "g/g")
-	})
-}
-
-func TestGroupThatRedisLostMakesMembersJoinAgain(t *testing.T) {
-	b := newTestbed(t, testTopic("t", 2))
-	one, two := b.replica(), b.replica()
-	one.mustBeat("m", 0, "t")
-	eventually(t, "the group is known elsewhere", func() bool { return two.index.has("g") })
-	b.redis.Del("kshare:c:{g}")
-	_, err := two.beat("m", 1)
-	wantError(t, err, ErrUnknownMemberID, "")
-	two.mustBeat("m", 0, "t")
 }
 
 func TestCreationStepsBackFromAGroupMadeUpstreamMeanwhile(t *testing.T) {
@@ -478,32 +242,6 @@ func TestGroupMadeAgainElsewhereIsAShareGroupHere(t *testing.T) {
 	eventually(t, "the group is known", func() bool { return one.IsShareGroup("g") })
 }
 
-func TestRequestsOfAnyKindFailRetriablyWhileRedisIsAway(t *testing.T) {
-	b := newTestbed(t, testTopic("t", 1))
-	r := b.replica()
-	r.mustBeat("m", 0, "t")
-	b.redis.Close()
-	ctx := context.Background()
-	_, err := r.beat("m", 1)
-	wantError(t, err, ErrUnavailable, "")
-	_, err = r.Describe(ctx, "g")
-	wantError(t, err, ErrUnavailable, "")
-	wantError(t, r.Delete(ctx, "g"), ErrUnavailable, "")
-	wantError(t, r.AlterConfigs(ctx, "g", nil, false), ErrUnavailable, "")
-	_, err = r.InitializedPartitions(ctx, "g")
-	wantError(t, err, ErrUnavailable, "")
-	// What is known here is still good for routing and for fetches that run.
-	if !r.IsShareGroup("g") {
-		t.Fatal("group is not known")
-	}
-	if _, err := r.Config(ctx, "g"); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok, err := r.Initialized(ctx, "g", testID("t"), 0); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-}
-
 func TestNameOfADeletedGroupLeavesTheIndex(t *testing.T) {
 	b := newTestbed(t, testTopic("t", 1))
 	one, two := b.replica(), b.replica()
@@ -525,37 +263,6 @@ func TestNameOfADeletedGroupLeavesTheIndex(t *testing.T) {
 	}
 }
 
-func TestOldConfigIsServedAtOnceAndRefreshed(t *testing.T) {
-	b := newTestbed(t)
-	b.pace.config = 20 * time.Millisecond
-	r := b.replica()
-	ctx := context.Background()
-	value := "earliest"
-	if err := r.AlterConfigs(ctx, "g", []ConfigOp{{Key: keyAutoOffsetReset, Value: &value}}, false); err != nil {
-		t.Fatal(err)
-	}
-	age := func() time.Duration {
-		age, _ := r.group("g").Cached(func(*Group) {})
-		return age
-	}
-	eventually(t, "the copy is old", func() bool { return age() > 50*time.Millisecond })
-	if c, err := r.Config(ctx, "g"); err != nil || c.AutoOffsetReset.Kind != ResetEarliest {
-		t.Fatalf("%+v, %v", c, err)
-	}
-	before := r.store.Stats().Reads
-	eventually(t, "the copy is read again", func() bool { return r.store.Stats().Reads > before || age() < 50*time.Millisecond })
-}
-
-func TestCheck038_MembersGoOnWhenAReplicaIsLost(t *testing.T) {
-	b := newTestbed(t, testTopic("t", 2))
-	one := b.replica()
-	epoch := one.mustBeat("m", 0, "t").Epoch
-	two := b.replica() // one is never heard of again
-	if response := two.mustBeat("m", epoch); response.Epoch != epoch || response.HasAssignment {
-		t.Fatalf("answer %+v", response)
-	}
-}
-
 func TestCheck024_HeartbeatsOfOthersTakeOverFromTheSilent(t *testing.T) {
 	b := newTestbed(t, testTopic("t", 2))
 	b.shortSessions()
@@ -572,23 +279,6 @@ func TestCheck024_HeartbeatsOfOthersTakeOverFromTheSilent(t *testing.T) {
 	})
 	_, err := one.beat("m", 1)
 	wantError(t, err, ErrUnknownMemberID, "")
-}
-
-func TestGroupThatIsNotListedIsPutOnTheListByItsMembers(t *testing.T) {
-	b := newTestbed(t, testTopic("t", 2))
-	r := b.replica()
-	ctx := context.Background()
-	// Whoever makes a group may die before it is listed.
-	made := NewGroup()
-	made.exists = true
-	if _, err := r.group("g").Create(ctx, made); err != nil {
-		t.Fatal(err)
-	}
-	r.mustBeat("m", 0, "t")
-	names, err := r.store.Index(ctx)
-	if err != nil || !slices.Equal(names, []string{"g/g"}) || !r.IsShareGroup("g") {
-		t.Fatalf("listed %v, %v", names, err)
-	}
 }
 
 func TestMemberThatJoinsAgainIsKnownByItsClient(t *testing.T) {
