@@ -29,23 +29,6 @@ import (
 	"kshare/sharestate/statelog"
 )
 
-type testTopics struct{ *upstream.Client }
-
-func (t testTopics) TopicsByName(ctx context.Context, names []string, fresh bool) (map[string]coordinator.Topic, error) {
-	found, err := t.Client.TopicsByName(ctx, names, fresh)
-	out := map[string]coordinator.Topic{}
-	for name, topic := range found {
-		out[name] = coordinator.Topic{ID: topic.ID, Name: topic.Name, Partitions: topic.Partitions}
-	}
-	return out, err
-}
-
-type testUse struct{ *upstream.Client }
-
-func (u testUse) InUse(ctx context.Context, group string) (bool, error) {
-	return u.GroupInUse(ctx, group)
-}
-
 // realServe is package serve itself, on an embedded Redis.
 func realServe(t testing.TB, addrs []string) *serve.Server {
 	t.Helper()
@@ -63,7 +46,7 @@ func realServe(t testing.TB, addrs []string) *serve.Server {
 	}
 	store := statelog.NewStore(client, statelog.Options{ClusterID: "fake", Log: zerolog.Nop()})
 	broker := coordinator.DefaultBrokerConfig()
-	groups := coordinator.New(coordinator.Options{Store: store, Topics: testTopics{reader}, Use: testUse{reader}, Broker: broker, Log: zerolog.Nop()})
+	groups := coordinator.New(coordinator.Options{Store: store, Topics: serve.UpstreamTopics{Client: reader}, Use: serve.UpstreamGroups{Client: reader}, Broker: broker, Log: zerolog.Nop()})
 	s := serve.New(serve.Options{Store: store, Groups: groups, Upstream: reader, Broker: broker, Log: zerolog.Nop()})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -14,19 +14,10 @@ import (
 // checkpoint although its time had not come.
 func TestStoppedReplicaLeavesItsCheckpoint(t *testing.T) {
 	const host = "127.0.71.9"
-	redis, err := startRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer redis.Close()
-	cluster, err := startCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	redis, brokers := servers(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
-	direct, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("t"))
+	direct, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("t"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +26,7 @@ func TestStoppedReplicaLeavesItsCheckpoint(t *testing.T) {
 	if _, err := admin.CreateTopic(ctx, 1, 1, nil, "t"); err != nil {
 		t.Fatal(err)
 	}
-	p := startProcess(t, nil, serveArgs(host, strings.Join(cluster.ListenAddrs(), ","), "redis://"+redis.Addr(), "--drain=100ms", "--redis-prefix=mine")...)
+	p := startProcess(t, nil, serveArgs(host, strings.Join(brokers, ","), redis, "--drain=100ms", "--redis-prefix=mine")...)
 	eventually(t, 20*time.Second, answers("http://"+host+":19080/readyz", 200, "ready"))
 	consumer, err := kgo.NewClient(kgo.SeedBrokers(host+":19092"), kgo.ConsumeTopics("t"), kgo.ShareGroup("g"), kgo.DisableClientMetrics())
 	if err != nil {

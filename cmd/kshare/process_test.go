@@ -165,3 +165,19 @@ func answers(url string, status int, words ...string) func() string {
 		return ""
 	}
 }
+
+// servers starts the Redis and the cluster of kshare dev, and gives the one's URL and the other's brokers.
+func servers(t *testing.T) (redis string, brokers []string) {
+	t.Helper()
+	store, err := startRedis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	cluster, err := startCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return "redis://" + store.Addr(), cluster.ListenAddrs()
+}

@@ -89,7 +89,7 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 	checkpoints := serve.NewCheckpoints(r.upstream, r.c.RedisPrefix, r.part("checkpoints"), r.registry)
 	letters := serve.NewDeadLetters(r.upstream, r.part("dead-letters"), r.registry)
 	groups := coordinator.New(coordinator.Options{
-		Store: store, Topics: topics{r.upstream}, Use: groupUse{r.upstream}, Checkpoints: checkpoints, Broker: r.broker, Log: r.part("coordinator"),
+		Store: store, Topics: serve.UpstreamTopics{Client: r.upstream}, Use: serve.UpstreamGroups{Client: r.upstream}, Checkpoints: checkpoints, Broker: r.broker, Log: r.part("coordinator"),
 	})
 	server := serve.New(serve.Options{
 		Store: store, Groups: groups, Upstream: r.upstream, Checkpoints: checkpoints, DeadLetters: letters, Broker: r.broker, Endpoint: r.endpoint,

@@ -85,16 +85,7 @@ func TestMistakesExitWithTwoAndOneLine(t *testing.T) {
 
 // TestTakenNodePortExitsWithTwo: which ports are needed is known only once the cluster has answered.
 func TestTakenNodePortExitsWithTwo(t *testing.T) {
-	redis, err := startRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer redis.Close()
-	cluster, err := startCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	redis, brokers := servers(t)
 	taken, err := net.Listen("tcp", "127.0.71.9:19101")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +98,7 @@ func TestTakenNodePortExitsWithTwo(t *testing.T) {
 		{nil, "kshare: node-ports: 127.0.71.9:19101 is in use by another process, stop it or give another port with --node-ports or KSHARE_NODE_PORTS\n"},
 		{[]string{"--node-ports=65534"}, "kshare: node-ports: the cluster has node 2, and 65534 + 2 is no port, give a lower number with --node-ports or KSHARE_NODE_PORTS\n"},
 	} {
-		p := startProcess(t, nil, serveArgs("127.0.71.9", cluster.ListenAddrs()[0], "redis://"+redis.Addr(), append(c.args, "--log-level=error")...)...)
+		p := startProcess(t, nil, serveArgs("127.0.71.9", brokers[0], redis, append(c.args, "--log-level=error")...)...)
 		if code := p.exit(15 * time.Second); code != exitUsage || p.stderr.String() != c.want {
 			t.Errorf("exit code %d and %q, want %q", code, p.stderr.String(), c.want)
 		}
@@ -203,17 +194,8 @@ func TestUnreachableServersAreWaitedForAndNamed(t *testing.T) {
 // TestReadinessLineComesOnceClientsAreServed goes through the life of a replica.
 func TestReadinessLineComesOnceClientsAreServed(t *testing.T) {
 	const host = "127.0.71.8"
-	redis, err := startRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer redis.Close()
-	cluster, err := startCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	p := startProcess(t, []string{"KSHARE_UPSTREAM=" + strings.Join(cluster.ListenAddrs(), ",")}, append([]string{"serve", "--redis", "redis://" + redis.Addr(), "--drain=1s"}, on(host)...)...)
+	redis, brokers := servers(t)
+	p := startProcess(t, []string{"KSHARE_UPSTREAM=" + strings.Join(brokers, ",")}, append([]string{"serve", "--redis", redis, "--drain=1s"}, on(host)...)...)
 	line := regexp.MustCompile(`(?m)^kshare ready bootstrap=127\.0\.71\.8:19092 upstream=kshare-dev nodes=3$`)
 	eventually(t, 20*time.Second, func() string {
 		if !p.running() {

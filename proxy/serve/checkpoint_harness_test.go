@@ -62,7 +62,7 @@ func (w *world) settled() {
 	})
 }
 
-// leave makes the group empty and deletes it.
+// deleteGroup makes the group empty and deletes it.
 func (w *world) deleteGroup(a *member) {
 	w.Helper()
 	if code := a.beat(-1); code != 0 {

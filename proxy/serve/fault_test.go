@@ -367,7 +367,7 @@ func TestDeadReplicaIsNotBuriedBeforeTheGroupsAreKnown(t *testing.T) {
 	w, topic, a, _ := groupFromStart(t, 1, 1)
 	w.gets(a.open(topic), topic, entry{0, 0, 1})
 	r := w.reps[0]
-	groups := coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up},
+	groups := coordinator.New(coordinator.Options{Store: r.store, Topics: UpstreamTopics{r.up}, Use: UpstreamGroups{r.up},
 		Broker: coordinator.DefaultBrokerConfig(), Log: testLog()})
 	young := New(Options{Store: r.store, Groups: groups, Upstream: r.up, Log: testLog()})
 	if err := young.ReplicaDead(w.ctx, r.store.Nonce()); err == nil {

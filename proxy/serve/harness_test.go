@@ -138,23 +138,6 @@ func testLog() zerolog.Logger {
 	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "05.000"}).With().Timestamp().Logger()
 }
 
-type testTopics struct{ *upstream.Client }
-
-func (t testTopics) TopicsByName(ctx context.Context, names []string, fresh bool) (map[string]coordinator.Topic, error) {
-	found, err := t.Client.TopicsByName(ctx, names, fresh)
-	out := map[string]coordinator.Topic{}
-	for name, topic := range found {
-		out[name] = coordinator.Topic{ID: topic.ID, Name: topic.Name, Partitions: topic.Partitions}
-	}
-	return out, err
-}
-
-type testUse struct{ *upstream.Client }
-
-func (u testUse) InUse(ctx context.Context, group string) (bool, error) {
-	return u.GroupInUse(ctx, group)
-}
-
 // startReplica starts a replica; its life ends with the test or by kill.
 func (w *world) startReplica() *rep {
 	w.Helper()
@@ -180,7 +163,7 @@ func (w *world) startReplica() *rep {
 	}
 	r.cps = NewCheckpoints(r.up, "kshare", testLog(), nil)
 	r.cps.interval, r.cps.coalesce = cmp.Or(w.interval, 100*time.Millisecond), 10*time.Millisecond
-	r.groups = coordinator.New(coordinator.Options{Store: r.store, Topics: testTopics{r.up}, Use: testUse{r.up}, Checkpoints: r.cps, Broker: broker, Log: testLog()})
+	r.groups = coordinator.New(coordinator.Options{Store: r.store, Topics: UpstreamTopics{r.up}, Use: UpstreamGroups{r.up}, Checkpoints: r.cps, Broker: broker, Log: testLog()})
 	r.srv = New(Options{Store: r.store, Groups: r.groups, Upstream: r.up, Checkpoints: r.cps, DeadLetters: r.dead, Broker: broker, Log: testLog(),
 		Endpoint: func(node int32) (string, int32, bool) { return "kshare.test", 19100 + node, true }})
 	r.store.OnReplicaDead(r.srv.ReplicaDead)
