@@ -17,6 +17,7 @@ import (
 // Driver is a client program that takes JSON lines: the Java or the Python one.
 type Driver struct {
 	process  *harness.Process
+	told     []AckResult
 	auditing chan error // not nil while an audit runs; carries its end
 	killed   atomic.Bool
 }
@@ -29,6 +30,9 @@ type answer struct {
 	Errors  map[string]string `json:"errors"`
 	N       int               `json:"n"`
 	Digest  string            `json:"digest"`
+
+	Committed []int32 `json:"committed"`
+	Callbacks [][]any `json:"callbacks"`
 
 	Delivered [][4]int64 `json:"delivered"`
 	Acked     [][4]int64 `json:"acked"`
@@ -86,7 +90,24 @@ func (d *Driver) Call(op string, args map[string]any) (*answer, error) {
 	if a.Error != "" {
 		return nil, fmt.Errorf("%s: %s: %s", d.process.Name, op, a.Error)
 	}
+	for _, c := range a.Callbacks {
+		d.told = append(d.told, AckResult{Partition: int32(c[0].(float64)), Offset: int64(c[1].(float64)), Error: c[2].(string)})
+	}
 	return a, nil
+}
+
+// AckResult is what an acknowledgement callback is told of one record; Error is empty for a success.
+type AckResult struct {
+	Partition int32
+	Offset    int64
+	Error     string
+}
+
+// Told returns what the acknowledgement callback has been told since the last Told.
+func (d *Driver) Told() []AckResult {
+	told := d.told
+	d.told = nil
+	return told
 }
 
 // Poll implements ShareClient.
@@ -110,19 +131,25 @@ func (d *Driver) Ack(r Record, how AckType) error {
 
 // Commit implements ShareClient.
 func (d *Driver) Commit() (map[int32]string, error) {
+	_, failed, err := d.CommitSync()
+	return failed, err
+}
+
+// CommitSync is Commit that tells which partitions have a result at all; the Python driver does not.
+func (d *Driver) CommitSync() (partitions []int32, failed map[int32]string, err error) {
 	a, err := d.Call("commit", nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	failed := map[int32]string{}
+	failed = map[int32]string{}
 	for p, e := range a.Errors {
 		n, err := strconv.Atoi(p)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		failed[int32(n)] = e
 	}
-	return failed, nil
+	return a.Committed, failed, nil
 }
 
 // StartAudit implements ShareClient.

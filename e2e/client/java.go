@@ -4,6 +4,7 @@ package client
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 
 	"kshare/e2e/harness"
@@ -11,8 +12,10 @@ import (
 
 // Java is Kafka's own KafkaShareConsumer, of any release since 4.1.
 type Java struct {
-	Suite   *harness.Suite
-	Version string
+	Suite    *harness.Suite
+	Version  string
+	Config   map[string]string // of the consumer, besides what Start sets
+	Callback bool              // an acknowledgement callback is set, see Driver.Told
 }
 
 // Name implements Kind.
@@ -44,6 +47,15 @@ func (j Java) Launch(name string) (*Driver, error) {
 
 // Start implements Kind.
 func (j Java) Start(c Config) (ShareClient, error) {
+	d, err := j.StartDriver(c)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// StartDriver is Start for those who want more of the driver than every ShareClient has.
+func (j Java) StartDriver(c Config) (*Driver, error) {
 	config := map[string]string{
 		"bootstrap.servers":          c.Bootstrap,
 		"group.id":                   c.Group,
@@ -56,11 +68,12 @@ func (j Java) Start(c Config) (ShareClient, error) {
 	if c.Strict {
 		config["share.acquire.mode"] = "record_limit"
 	}
+	maps.Copy(config, j.Config)
 	d, err := j.Launch("client-" + c.Name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Call("start", map[string]any{"config": config, "topic": c.Topic}); err != nil {
+	if _, err := d.Call("start", map[string]any{"config": config, "topic": c.Topic, "callback": j.Callback}); err != nil {
 		d.Kill()
 		return nil, err
 	}

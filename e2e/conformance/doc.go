@@ -1,7 +1,7 @@
 // Package conformance asks a share group server, over plain TCP connections and without a client library, for every
-// rule of the record: sessions (KIP-932, checks 45-70), acquisition (71-95) and acknowledgement (96-114). The same
-// expectations hold for kshare over a Kafka without share groups and for Kafka 4.4 itself; target_test.go names the
-// few differences.
+// rule of the record: sessions (KIP-932, checks 45-70), acquisition (71-95) and acknowledgement (96-114); and, through
+// Kafka's own Java consumer, for what applications see of them (132-136). The same expectations hold for kshare over a
+// Kafka without share groups and for Kafka 4.4 itself; target_test.go names the few differences.
 //
 //	go test -tags e2e ./e2e/conformance                     kshare, two replicas, over KAFKA_OLD of e2e/versions
 //	E2E_TARGET=native go test -tags e2e ./e2e/conformance   Kafka 4.4

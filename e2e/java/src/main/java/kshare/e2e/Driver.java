@@ -68,7 +68,7 @@ public final class Driver {
             case "ack" -> share.acknowledge(command);
             case "commit" -> share.commit(answer);
             case "audit" -> share.audit(command);
-            case "close" -> share.close();
+            case "close" -> share.close(answer);
             case "produce" -> ordinary.produce(command, answer);
             case "consume" -> ordinary.consume(command, answer);
             case "stop", "exit" -> { }

@@ -23,6 +23,7 @@ final class ShareSide {
     private final Driver driver;
     private KafkaShareConsumer<byte[], byte[]> consumer;
     private boolean explicit;
+    private ArrayNode calledBack = Driver.JSON.createArrayNode();
 
     ShareSide(Driver driver) {
         this.driver = driver;
@@ -32,7 +33,13 @@ final class ShareSide {
         Properties p = new Properties();
         command.get("config").fields().forEachRemaining(e -> p.put(e.getKey(), e.getValue().asText()));
         explicit = "explicit".equals(p.getProperty("share.acknowledgement.mode"));
-        consumer = new KafkaShareConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        p.putIfAbsent("key.deserializer", ByteArrayDeserializer.class.getName());
+        p.putIfAbsent("value.deserializer", ByteArrayDeserializer.class.getName());
+        consumer = new KafkaShareConsumer<>(p);
+        if (command.path("callback").asBoolean()) {
+            consumer.setAcknowledgementCommitCallback((offsets, e) -> offsets.forEach((tp, of) -> of.forEach(
+                    offset -> calledBack.addArray().add(tp.partition()).add(offset).add(e == null ? "" : text(e)))));
+        }
         consumer.subscribe(List.of(command.get("topic").asText()));
     }
 
@@ -43,6 +50,13 @@ final class ShareSide {
             records.addArray().add(r.partition()).add(r.offset()).add(count(r)).add(r.key() == null ? "" : new String(r.key()));
             last.add(r);
         }
+        callbacks(answer);
+    }
+
+    /** Adds what the acknowledgement callback has heard since the last answer, as [partition, offset, error]. */
+    private void callbacks(ObjectNode answer) {
+        answer.set("callbacks", calledBack);
+        calledBack = Driver.JSON.createArrayNode();
     }
 
     /** Records polled and not acknowledged yet, so that a test may name them by offset. */
@@ -61,15 +75,22 @@ final class ShareSide {
         throw new IllegalArgumentException("not delivered: " + partition + "-" + offset);
     }
 
-    /** Answers what went wrong by partition; an empty object when all acknowledgements succeeded. */
+    /** Answers what went wrong by partition (an empty object when all acknowledgements succeeded), and which partitions have a result. */
     void commit(ObjectNode answer) {
-        errors(consumer.commitSync(), answer.putObject("errors"));
+        Map<TopicIdPartition, Optional<KafkaException>> result = consumer.commitSync();
+        errors(result, answer.putObject("errors"));
+        ArrayNode committed = answer.putArray("committed");
+        result.keySet().forEach(tp -> committed.add(tp.partition()));
         last.clear();
+        callbacks(answer);
     }
 
     private static void errors(Map<TopicIdPartition, Optional<KafkaException>> result, ObjectNode into) {
-        result.forEach((tp, e) -> e.ifPresent(x ->
-                into.put(Integer.toString(tp.partition()), x.getClass().getSimpleName() + ": " + x.getMessage())));
+        result.forEach((tp, e) -> e.ifPresent(x -> into.put(Integer.toString(tp.partition()), text(x))));
+    }
+
+    private static String text(Exception e) {
+        return e.getClass().getSimpleName() + ": " + e.getMessage();
     }
 
     /**
@@ -87,7 +108,7 @@ final class ShareSide {
             try {
                 records = consumer.poll(Duration.ofMillis(200));
             } catch (KafkaException e) {
-                line.put("pollError", e.getClass().getSimpleName() + ": " + e.getMessage());
+                line.put("pollError", text(e));
                 Driver.print(line);
                 continue;
             }
@@ -124,15 +145,16 @@ final class ShareSide {
                     }
                 }
             } catch (KafkaException e) {
-                errors.put("*", e.getClass().getSimpleName() + ": " + e.getMessage());
+                errors.put("*", text(e));
             }
             line.put("ackedAt", System.currentTimeMillis());
             Driver.print(line);
         }
     }
 
-    void close() {
+    void close(ObjectNode answer) {
         consumer.close();
+        callbacks(answer);
     }
 
     private static int count(ConsumerRecord<?, ?> r) {
