@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -137,38 +136,6 @@ func TestCheck139_RecordsOverTheLimitHaveDeadLetters(t *testing.T) {
 	}
 	if n := w.dead(); n != 3 {
 		t.Errorf("%d dead letters", n)
-	}
-}
-
-func TestDeadLettersCopyTheRecordIfTold(t *testing.T) {
-	w := newWorld(t, 2)
-	w.topic("dlq.t", 1)
-	w.topic("t2", 1)
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.ListenAddrs()...), kgo.DisableClientMetrics(), kgo.ManualFlushing(),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
-	w.must(err)
-	defer client.Close()
-	w.alter("g", deadTopic, "dlq.t", "errors.deadletterqueue.copy.record.enable", "true", "share.auto.offset.reset", "earliest")
-	var records []*kgo.Record
-	for i := range 4 {
-		records = append(records, &kgo.Record{Topic: "t2", Key: fmt.Appendf(nil, "key %d", i),
-			Value: []byte(strings.Repeat("x", 100<<10) + strconv.Itoa(i)), Headers: []kgo.RecordHeader{{Key: "own"}}})
-	}
-	records[1].Key, records[1].Value = nil, nil
-	w.write(client, records...)
-	found, err := w.reps[0].up.TopicsByName(w.ctx, []string{"t2"}, true)
-	w.must(err)
-	topic := found["t2"]
-	a := w.reps[1].member("g", "a").join("t2")
-	a.open(topic, maxRecords(0))
-	a.takes(topic, 0, 3)
-	a.ackCode(topic, 0, reject(0, 3))
-	w.passed(w.reps[0], topic, 4)
-	for i, r := range w.deadLetters(4) {
-		if !tells(r, "t2", 0, i, 1, rejectedText) || string(r.Key) != string(records[i].Key) || string(r.Value) != string(records[i].Value) ||
-			(r.Key == nil) != (i == 1) || (r.Value == nil) != (i == 1) {
-			t.Errorf("dead letter %d: %q, %d bytes, %v", i, r.Key, len(r.Value), r.Headers)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -142,8 +141,13 @@ func (l *letters) write(ctx context.Context, batch []upstream.Out) (lost int, er
 	switch {
 	case err == nil:
 		return 0, nil
-	case len(batch) == 1 || !errors.Is(err, upstream.ErrTooLarge):
+	case !errors.Is(err, upstream.ErrTooLarge):
 		return len(batch), err
+	case len(batch) == 1 && batch[0].Key == nil && batch[0].Value == nil:
+		return 1, err
+	case len(batch) == 1: // as a broker does: the letter goes without the copy
+		l.noCopy(err)
+		return l.write(ctx, []upstream.Out{{Headers: batch[0].Headers}})
 	}
 	half := len(batch) / 2
 	lost, err = l.write(ctx, batch[:half])
@@ -205,79 +209,4 @@ func (l *letters) headers(offset int64, r sharestate.ArchivingRange) []kmsg.Head
 		headers[i] = kmsg.Header{Key: "__dlq.errors." + h.key, Value: []byte(h.value)}
 	}
 	return headers
-}
-
-// source reads the records that dead letters carry a copy of.
-type source struct {
-	l       *letters
-	tail    *upstream.Tail
-	batches []upstream.Batch
-	copied  upstream.Copies // of the batch that was last looked into
-	start   int64           // of the log, as last heard
-	failed  bool
-}
-
-const (
-	// copyBytes is how much is read at a time, copyPatience how long a read may take.
-	copyBytes    = 1 << 20
-	copyPatience = 10 * time.Second
-)
-
-// record gives key and value of the record at the offset, or nothing: a record that cannot be read any more has a dead
-// letter without them. After one failure no other is tried.
-func (s *source) record(ctx context.Context, offset int64) (key, value []byte) {
-	if s.failed || offset < s.start {
-		return nil, nil
-	}
-	if !s.copied.Covers(offset) {
-		if err := s.load(ctx, offset); err != nil {
-			s.failed = true
-			s.l.d.warn("copy "+s.l.key.group, func(e *zerolog.Event) {
-				e.Err(err).Str("group", s.l.key.group).Str("topic", s.l.topic).Int32("partition", s.l.key.Partition).Int64("offset", offset).
-					Msg("a record cannot be copied; dead letters are written without key and value")
-			})
-			return nil, nil
-		}
-	}
-	return s.copied.At(offset)
-}
-
-// load reads and unpacks the batch that holds the offset.
-func (s *source) load(ctx context.Context, offset int64) error {
-	for try := 0; ; try++ {
-		for _, b := range s.batches {
-			if b.Base <= offset && offset <= b.Last {
-				var err error
-				s.copied, err = b.Copies()
-				return err
-			}
-		}
-		if try > 0 {
-			s.copied = upstream.Copies{}
-			return nil // not there any more
-		}
-		if s.tail == nil {
-			iso := upstream.ReadUncommitted
-			if s.l.cfg.ReadCommitted {
-				iso = upstream.ReadCommitted
-			}
-			s.tail = s.l.d.up.Open(s.l.key.TP, iso)
-		}
-		reading, cancel := context.WithTimeout(ctx, copyPatience)
-		v, err := s.tail.Read(reading, offset, copyBytes)
-		cancel()
-		if err == nil {
-			err = v.Err
-		}
-		if err != nil && !errors.Is(err, upstream.ErrOffsetOutOfRange) {
-			return fmt.Errorf("reading offset %d: %w", offset, err)
-		}
-		s.batches, s.start = v.Batches, v.LogStart
-	}
-}
-
-func (s *source) close() {
-	if s.tail != nil {
-		s.tail.Close()
-	}
 }

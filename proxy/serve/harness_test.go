@@ -240,11 +240,16 @@ func (w *world) eventually(what string, cond func() bool) {
 }
 
 // topic makes a topic.
-func (w *world) topic(name string, partitions int32) upstream.Topic {
+func (w *world) topic(name string, partitions int32, configs ...string) upstream.Topic {
 	w.Helper()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
+	for i := 0; i < len(configs); i += 2 {
+		config := kmsg.NewCreateTopicsRequestTopicConfig()
+		config.Name, config.Value = configs[i], &configs[i+1]
+		topic.Configs = append(topic.Configs, config)
+	}
 	req.Topics = append(req.Topics, topic)
 	resp, err := req.RequestWith(w.ctx, w.admin)
 	w.must(err)

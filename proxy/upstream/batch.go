@@ -9,10 +9,11 @@ import (
 )
 
 // Where the fields of a record batch of magic 2 stand. Everything that kshare needs is in these 61 bytes; the records
-// behind them are never looked at.
+// behind them are looked at for Copies alone.
 const (
 	atLength      = 8
 	atMagic       = 16
+	atChecksum    = 17 // of all from atAttributes on
 	atAttributes  = 21
 	atLastDelta   = 23
 	atProducerID  = 43

@@ -58,6 +58,7 @@ func (c *Client) options() []kgo.Opt {
 		kgo.DisableClientMetrics(),
 		// A response may exceed the limit by one batch, and a response above this kills the connection.
 		kgo.BrokerMaxReadBytes(max(100<<20, 2*c.cfg.FetchMaxBytes)),
+		kgo.MaxDecompressBatchBytes(MostUnpacked),
 		kgo.RequestTimeoutOverhead(5 * time.Second),
 		kgo.DialTimeout(3 * time.Second),
 		kgo.ConnIdleTimeout(2 * time.Minute),

@@ -29,7 +29,7 @@ const (
 	WritePatience = writeTries*writeTimeout + 15*writeBackoff*5/4
 )
 
-// ErrTooLarge: the topic does not take a batch of that size.
+// ErrTooLarge: the topic does not take a batch of that size, or the batch is too large to be copied from.
 var ErrTooLarge = errors.New("record batch too large")
 
 // Out is a record to be written.
@@ -235,7 +235,6 @@ func writeError(err error) (again bool, _ error) {
 
 // encodeBatch makes an uncompressed batch of magic 2.
 func encodeBatch(records []Out, at time.Time) []byte {
-	const lengthEnd, crcEnd = 12, 21 // offsets in the encoded batch
 	ms := at.UnixMilli()
 	b := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(len(records) - 1), FirstTimestamp: ms,
 		MaxTimestamp: ms, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(records))}
@@ -245,7 +244,7 @@ func encodeBatch(records []Out, at time.Time) []byte {
 		b.Records = r.AppendTo(b.Records)
 	}
 	encoded := b.AppendTo(nil)
-	b.Length = int32(len(encoded) - lengthEnd)
-	b.CRC = int32(crc32.Checksum(encoded[crcEnd:], crc32.MakeTable(crc32.Castagnoli)))
+	b.Length = int32(len(encoded) - lengthCounts)
+	b.CRC = int32(crc32.Checksum(encoded[atAttributes:], castagnoli))
 	return b.AppendTo(encoded[:0])
 }
