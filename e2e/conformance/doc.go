@@ -1,12 +1,13 @@
 // Package conformance asks a share group server, over plain TCP connections and without a client library, for every
 // rule of the record: sessions (KIP-932, checks 45-70), acquisition (71-95) and acknowledgement (96-114); and, through
-// Kafka's own Java consumer, for what applications see of them (132-136). The same expectations hold for kshare over a
-// Kafka without share groups and for Kafka 4.4 itself; target_test.go names the few differences.
+// Kafka's own Java consumer, for what applications see of them (132-136); and for dead letters (KIP-1191, 139). The same
+// expectations hold for kshare over a Kafka without share groups and for Kafka 4.4 itself; target_test.go names the few
+// differences.
 //
 //	go test -tags e2e ./e2e/conformance                     kshare, two replicas, over KAFKA_OLD of e2e/versions
 //	E2E_TARGET=native go test -tags e2e ./e2e/conformance   Kafka 4.4
 //
 // E2E_SIZE=full makes waits as long as the rules say. Besides the checks there are histories: random requests whose answers
-// by Kafka 4.4.0 are kept in testdata (go test ... -run Histories -args -record, on native, writes them anew). At the end the state of each check is printed; it is also in
-// e2e/.work/run-*/conformance.txt.
+// and dead letters by Kafka 4.4.0 are kept in testdata (go test ... -run 'Histories|Check139' -args -record, on native,
+// writes them anew). At the end the state of each check is printed; it is also in e2e/.work/run-*/conformance.txt.
 package conformance

@@ -13,6 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Histories are random requests of three members on one partition, with the answers of Kafka 4.4.0. A request depends on
@@ -27,21 +30,46 @@ func TestHistoriesAreAnsweredAsRecorded(t *testing.T) {
 	for seed := range *histories {
 		t.Run(fmt.Sprintf("%02d", seed), func(t *testing.T) {
 			file := filepath.Join("testdata", "histories", fmt.Sprintf("%02d.txt", seed))
-			h := newHistory(t, uint64(seed))
-			got := h.play()
-			if *record {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			compareLines(t, got, want)
+			h := newHistory(t, uint64(seed), false)
+			isAsRecorded(t, file, h.play())
 		})
 	}
+}
+
+// The same with a dead letter topic: which letters there are at the end is part of what is recorded.
+func TestHistoriesWithDeadLettersAreAnsweredAsRecorded(t *testing.T) {
+	for seed := range 12 {
+		t.Run(fmt.Sprintf("%02d", seed), func(t *testing.T) {
+			h := newHistory(t, uint64(seed), true)
+			h.play()
+			h.w.until("dead letters", 60*time.Second, func() error {
+				if got := len(h.w.letters(h.dead, 1)); got < h.died {
+					return fmt.Errorf("%d of %d", got, h.died)
+				}
+				return nil
+			})
+			for _, l := range h.w.letters(h.dead, 1) {
+				fmt.Fprintln(&h.out, l)
+			}
+			isAsRecorded(t, filepath.Join("testdata", "histories", fmt.Sprintf("dead-letters-%02d.txt", seed)), h.out.Bytes())
+		})
+	}
+}
+
+// isAsRecorded compares with a file, or writes it.
+func isAsRecorded(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *record {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareLines(t, got, want)
 }
 
 // compareLines shows the first difference with the lines before it.
@@ -66,16 +94,32 @@ type history struct {
 	held    []map[int64]bool
 	end     int64
 	out     bytes.Buffer
+
+	// With dead letters nothing may depend on whether a letter is written yet: the window is never full, and only what is
+	// held is acknowledged.
+	letters bool
+	dead    topic
+	limit   int
+	counts  map[int64]int // deliveries
+	died    int           // how many dead letters there must be
 }
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newHistory(t *testing.T, seed uint64, letters bool) *history {
 	r := rand.New(rand.NewPCG(seed, 44))
 	limit := 2 + r.IntN(6)
 	locks := 100
+	if letters {
+		locks = 4000
+	}
 	w := enter(t, setup{configs: map[string]string{
 		"share.delivery.count.limit": fmt.Sprint(limit), "share.partition.max.record.locks": fmt.Sprint(locks),
 		"share.record.lock.duration.ms": "60000"}})
-	h := &history{w: w, r: r}
+	h := &history{w: w, r: r, letters: letters, limit: limit, counts: map[int64]int{}}
+	if letters {
+		h.dead = w.deadTopic(1)
+		w.set(w.group, deadLetterCopy, fmt.Sprint(seed%2 == 0))
+		w.set(w.group, deadLetterTopic, h.dead.name)
+	}
 	w.member().getsNone(w.p(0)) // the first fetch of a partition may be answered before its state is loaded
 	w.keepLoaded()
 	fmt.Fprintf(&h.out, "delivery limit %d, locks %d\nbatches", limit, locks)
@@ -84,7 +128,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 		if r.IntN(3) == 0 {
 			n = 1 + r.IntN(30)
 		}
-		w.produce(w.p(0), n)
+		h.produce(n)
 		fmt.Fprintf(&h.out, " %d", n)
 		h.end += int64(n)
 	}
@@ -95,6 +139,15 @@ func newHistory(t *testing.T, seed uint64) *history {
 		h.held = append(h.held, map[int64]bool{})
 	}
 	return h
+}
+
+func (h *history) produce(n int) {
+	h.w.Helper()
+	var records []kmsg.Record
+	for i := range int64(n) {
+		records = append(records, kmsg.Record{Key: fmt.Appendf(nil, "k%d", h.end+i), Value: fmt.Appendf(nil, "v%d", h.end+i)})
+	}
+	h.w.put(h.w.p(0), batch{records: records})
 }
 
 func (h *history) play() []byte {
@@ -111,6 +164,9 @@ func (h *history) play() []byte {
 			h.members[i].epoch = 0
 			h.fetch(i, nil)
 		}
+	}
+	if h.letters {
+		return h.out.Bytes() // the lag is that of records whose letters may not be written yet
 	}
 	start, lag := h.w.described(h.w.p(0))
 	if start >= 0 {
@@ -130,6 +186,9 @@ func (h *history) fetch(i int, acks []ack) {
 	req.MaxRecords = pick(h.r, int32(1), 3, 7, 10, 20, 50, 500)
 	req.BatchSize = pick(h.r, int32(1), 4, 10, 500)
 	req.ShareAcquireMode = pick(h.r, int8(0), 0, 1)
+	if h.letters && acks == nil {
+		carry(req, p) // without, only acknowledgements bring the partition into the session
+	}
 	if acks != nil {
 		// A broker fetches beside the acknowledgements, kshare after them, so what such a fetch gets is not asked.
 		carry(req, p, acks...)
@@ -146,6 +205,7 @@ func (h *history) fetch(i int, acks []ack) {
 	fmt.Fprintf(&h.out, ": %s\n", got)
 	for _, o := range offsets(got) {
 		h.held[i][o] = true
+		h.counts[o]++
 	}
 }
 
@@ -153,6 +213,9 @@ func (h *history) acknowledge(i int, acks []ack) {
 	h.w.Helper()
 	m := h.members[i]
 	req := m.acknowledging()
+	if acks == nil {
+		return
+	}
 	req.IsRenewAck = h.r.IntN(4) > 0
 	carry(req, h.w.p(0), acks...)
 	code := m.doAck(req).result(h.w.p(0))
@@ -170,6 +233,9 @@ func (h *history) settle(i int, acks []ack, code int16) {
 			t := a.types[0]
 			if len(a.types) > 1 {
 				t = a.types[o-a.first]
+			}
+			if h.held[i][o] && (t == typeReject || t == typeRelease && h.counts[o] >= h.limit) {
+				h.died++
 			}
 			if t != typeRenew {
 				delete(h.held[i], o)
@@ -196,6 +262,9 @@ func (h *history) acks(i int) (acks []ack) {
 			last = run.last
 		}
 		acks = append(acks, ack{first, last, h.types(last - first + 1)})
+	}
+	if h.letters {
+		return acks
 	}
 	if len(acks) == 0 || h.r.IntN(8) == 0 {
 		// Whatever: gone, another's, never handed out. One offset, for Kafka 4.4.0 fails with a null pointer where a range

@@ -3,6 +3,8 @@
 package conformance
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -20,11 +22,14 @@ type batch struct {
 	at    time.Time // of each record, now if zero
 	txn   *txn
 	first int32 // sequence of a transactional batch
+
+	records []kmsg.Record // instead of n, key and size
+	gzip    bool
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode builds the stored form: one batch, uncompressed, magic 2.
+// encode builds the stored form: one batch of magic 2, uncompressed unless told.
 func (b batch) encode() []byte {
 	if b.at.IsZero() {
 		b.at = time.Now()
@@ -32,6 +37,15 @@ func (b batch) encode() []byte {
 	if b.size == 0 {
 		b.size = 8
 	}
+	records := b.records
+	for range b.n {
+		r := kmsg.Record{Value: make([]byte, b.size)}
+		if b.key != "" {
+			r.Key = []byte(b.key)
+		}
+		records = append(records, r)
+	}
+	b.n = len(records)
 	rb := kmsg.RecordBatch{
 		PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(b.n - 1),
 		FirstTimestamp: b.at.UnixMilli(), MaxTimestamp: b.at.UnixMilli(),
@@ -41,14 +55,18 @@ func (b batch) encode() []byte {
 		rb.Attributes = 0x10
 		rb.ProducerID, rb.ProducerEpoch, rb.FirstSequence = b.txn.id, b.txn.epoch, b.first
 	}
-	for i := range b.n {
-		r := kmsg.Record{OffsetDelta: int32(i), Value: make([]byte, b.size)}
-		if b.key != "" {
-			r.Key = []byte(b.key)
-		}
+	for i, r := range records {
+		r.OffsetDelta = int32(i)
 		body := r.AppendTo(nil)[1:] // without the length, which is a one-byte zero so far
 		rb.Records = binary.AppendVarint(rb.Records, int64(len(body)))
 		rb.Records = append(rb.Records, body...)
+	}
+	if b.gzip {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		z.Write(rb.Records)
+		z.Close()
+		rb.Attributes, rb.Records = rb.Attributes|1, packed.Bytes()
 	}
 	const afterLength, afterCRC = 12, 21
 	out := rb.AppendTo(nil)
@@ -185,8 +203,14 @@ func (w *world) deleteRecords(p tp, to int64) {
 	}
 }
 
-// storedOffsets lists the record batches of a partition as a consumer of the log sees them.
+// stored lists the record batches of a partition as a consumer of the log sees them.
 func (w *world) stored(p tp, from int64) []span {
+	w.Helper()
+	return w.batches(w.fetchLog(p, from))
+}
+
+// fetchLog is one Fetch.
+func (w *world) fetchLog(p tp, from int64) []byte {
 	w.Helper()
 	req := kmsg.NewPtrFetchRequest()
 	req.Version, req.MaxBytes, req.MinBytes, req.MaxWaitMillis, req.SessionEpoch = 12, 50<<20, 0, 0, -1
@@ -197,7 +221,7 @@ func (w *world) stored(p tp, from int64) []span {
 	req.Topics = append(req.Topics, topic)
 	got := ask[*kmsg.FetchResponse](w, w.admin, req).Topics[0].Partitions[0]
 	w.code("Fetch", got.ErrorCode, nil)
-	return w.batches(got.RecordBatches)
+	return got.RecordBatches
 }
 
 // span is a range of offsets, both ends included.

@@ -33,13 +33,19 @@ type differences struct {
 	startLags bool
 	// sleepsThroughRelease: a release or the close of a session does not end another member's waiting fetch.
 	sleepsThroughRelease bool
+	// deadLetterGuard: a topic takes dead letters only if its config errors.deadletterqueue.group.enable says so, which
+	// older clusters do not know. For kshare the prefix of its name is the guard.
+	deadLetterGuard bool
+	// deadLetterPrefixAtOnce: the name of a dead letter topic without the prefix is refused when it is set, not only when
+	// there are dead letters.
+	deadLetterPrefixAtOnce bool
 }
 
 func allowed() differences {
 	if native() {
-		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true}
+		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true, deadLetterGuard: true}
 	}
-	return differences{noHint: -1}
+	return differences{noHint: -1, deadLetterPrefixAtOnce: true}
 }
 
 // The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.
@@ -152,8 +158,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// checks are those that have a test here: of the record, and of the Java consumer.
-var checks = [...]struct{ first, last int }{{45, 114}, {132, 136}}
+// checks are those that have a test here: of the record, of the Java consumer, of dead letters.
+var checks = [...]struct{ first, last int }{{45, 114}, {132, 136}, {139, 139}}
 
 // checkStates collects what became of each check.
 type checkStates struct {
@@ -206,6 +212,10 @@ func (c *checkStates) String() string {
 			}
 			count[state]++
 			fmt.Fprintf(&b, "check %3d  %s  %s\n", n, state, c.name[n])
+		}
+		if of.first == of.last {
+			all = append(all, strconv.Itoa(of.first))
+			continue
 		}
 		all = append(all, fmt.Sprintf("%d-%d", of.first, of.last))
 	}

@@ -222,16 +222,8 @@ const groupResource = kmsg.ConfigResourceType(32)
 // set sets a config of a group and waits until it is to be seen.
 func (w *world) set(group, key, value string) {
 	w.Helper()
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	req.Version = 1
-	res := kmsg.NewIncrementalAlterConfigsRequestResource()
-	res.ResourceType, res.ResourceName = groupResource, group
-	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value = key, &value
-	res.Configs = append(res.Configs, c)
-	req.Resources = append(req.Resources, res)
 	w.until("set "+key, 60*time.Second, func() error {
-		err := kerr.ErrorForCode(ask[*kmsg.IncrementalAlterConfigsResponse](w, w.admin, req).Resources[0].ErrorCode)
+		err := kerr.ErrorForCode(w.trySet(group, key, value))
 		if err != nil && !kerr.IsRetriable(err) {
 			w.Fatalf("set %s: %v", key, err)
 		}
@@ -249,6 +241,20 @@ func (w *world) set(group, key, value string) {
 		}
 		return nil
 	})
+}
+
+// trySet is one IncrementalAlterConfigs for a group; it gives the error code.
+func (w *world) trySet(group, key, value string) int16 {
+	w.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Version = 1
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = groupResource, group
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Value = key, &value
+	res.Configs = append(res.Configs, c)
+	req.Resources = append(req.Resources, res)
+	return ask[*kmsg.IncrementalAlterConfigsResponse](w, w.admin, req).Resources[0].ErrorCode
 }
 
 // join makes the group by a member that subscribes to the topics, and returns when all their partitions are assigned,
@@ -352,12 +358,17 @@ func (w *world) lagBecomes(p tp, want int64) {
 // deny takes READ on a topic or a group from everybody.
 func (w *world) deny(resource kmsg.ACLResourceType, name string) {
 	w.Helper()
+	w.denyOperation(resource, name, kmsg.ACLOperationRead)
+}
+
+func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) {
+	w.Helper()
 	req := kmsg.NewPtrCreateACLsRequest()
 	req.Version = 3
 	for _, c := range []struct {
 		op         kmsg.ACLOperation
 		permission kmsg.ACLPermissionType
-	}{{kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow}, {kmsg.ACLOperationRead, kmsg.ACLPermissionTypeDeny}} {
+	}{{kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow}, {op, kmsg.ACLPermissionTypeDeny}} {
 		a := kmsg.NewCreateACLsRequestCreation()
 		a.ResourceType, a.ResourceName, a.ResourcePatternType = resource, name, kmsg.ACLResourcePatternTypeLiteral
 		a.Principal, a.Host, a.Operation, a.PermissionType = "User:ANONYMOUS", "*", c.op, c.permission
