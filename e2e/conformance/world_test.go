@@ -377,4 +377,15 @@ func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kms
 	for _, r := range ask[*kmsg.CreateACLsResponse](w, w.admin, req).Results {
 		w.code("CreateACLs", r.ErrorCode, nil)
 	}
+	w.until("ACLs of "+name, 20*time.Second, func() error { // the answer comes from the controller
+		req := kmsg.NewPtrDescribeACLsRequest()
+		req.Version = 3
+		req.ResourceType, req.ResourceName, req.ResourcePatternType = resource, &name, kmsg.ACLResourcePatternTypeLiteral
+		req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+		resp := ask[*kmsg.DescribeACLsResponse](w, w.admin, req)
+		if len(resp.Resources) != 1 || len(resp.Resources[0].ACLs) != 2 {
+			return fmt.Errorf("%+v", resp)
+		}
+		return nil
+	})
 }
