@@ -44,6 +44,7 @@ func (f *fetch) resolve(ctx context.Context) {
 // judgeAll asks upstream for the topics, and what the client may read of them.
 func (f *fetch) judgeAll(ctx context.Context) {
 	topics, names := f.topics(ctx)
+	f.checkLeaders(ctx)
 	allowed, authErr := f.s.mayTopics(ctx, f.conn, opRead, names)
 	for _, it := range f.items {
 		f.judge(it, topics[it.part.ID], allowed, authErr)
@@ -108,6 +109,22 @@ func (it *fetchItem) refuse(fetch, ack int16) {
 	if ack == codeUnknownTopicID || !it.acks.done {
 		it.acks.refuse(ack)
 	}
+}
+
+// checkLeaders makes sure that no partition is refused by an old word on who leads it.
+func (f *fetch) checkLeaders(ctx context.Context) {
+	if f.conn.Node < 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, planWait)
+	defer cancel()
+	tps := make([]upstream.TP, 0, len(f.items))
+	for _, it := range f.items {
+		if it.inSession {
+			tps = append(tps, it.part.TP)
+		}
+	}
+	f.s.o.Upstream.CheckLeaders(ctx, f.conn.Node, tps)
 }
 
 // checkLeader refuses a partition on the port of a node that does not lead it. While upstream's leader is not known the

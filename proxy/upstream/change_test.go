@@ -17,46 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func TestLeaderMoveIsFollowed(t *testing.T) {
-	for _, versions := range []string{"", "2.8"} {
-		t.Run("kafka"+versions, func(t *testing.T) {
-			var opts []kfake.Opt
-			if versions != "" {
-				opts = append(opts, kfake.MaxVersions(oldVersions()))
-			}
-			f := newFixture(t, newCluster(t, opts...))
-			topic := f.topic("t", 1)
-			tp := TP{topic.ID, 0}
-			tail := f.open(tp, ReadUncommitted)
-			w := tail.Watch()
-			f.produce("t", 0, 1, 1, 10)
-			f.next(tail, w, 0)
-			for offset := int64(1); offset <= 3; offset++ {
-				f.tailing(tail, offset)
-				before, _, _ := f.c.Leader(tp)
-				to := (before + 1) % 3
-				if err := f.cluster.MoveTopicPartition("t", 0, to); err != nil {
-					t.Fatal(err)
-				}
-				f.produce("t", 0, 1, 1, 10)
-				start := time.Now()
-				if v := f.next(tail, w, offset); v.Err != nil {
-					t.Fatalf("a leader move was shown: %v", v.Err)
-				}
-				if took := time.Since(start); took > f.c.reader.patient.show {
-					t.Fatalf("records of the new leader came after %v", took)
-				}
-				if node, _, ok := f.c.Leader(tp); !ok || node != to {
-					t.Fatalf("leader is %d, moved to %d", node, to)
-				}
-			}
-			if v := f.read(tail, 0, 1<<20); v.Err != nil || len(v.Batches) == 0 {
-				t.Fatalf("old offsets after moves: %+v", v)
-			}
-		})
-	}
-}
-
 func TestNewNodeIsFoundAndRead(t *testing.T) {
 	f := newFixture(t, newCluster(t, kfake.NumBrokers(1)))
 	topic := f.topic("t", 1)

@@ -18,6 +18,8 @@ const (
 	missAge = time.Second
 	// idleAge is how long after its last use a topic is still refreshed by itself.
 	idleAge = 5 * time.Minute
+	// leaderAge is the age from which the word on who leads a partition is not held against a client that went elsewhere.
+	leaderAge = time.Second
 	// misses bounds the memory of topics that were not there.
 	misses = 10_000
 )
@@ -162,6 +164,25 @@ func (t *topics) cachedID(id [16]byte) *topicEntry {
 func (c *Client) Leader(tp TP) (node, epoch int32, ok bool) {
 	l, ok := c.topics.leader(tp)
 	return l.node, l.epoch, ok
+}
+
+// CheckLeaders asks upstream again about the topics of those partitions that, as last heard a second ago or longer,
+// another node leads. It is for requests that have come to a node: clients hear of a new leader from any broker, and may be
+// there before this client has heard. Where upstream does not answer, Leader says what it said before.
+func (c *Client) CheckLeaders(ctx context.Context, node int32, tps []TP) {
+	var old [][16]byte
+	for _, tp := range tps {
+		e := c.topics.cachedID(tp.ID)
+		if e == nil || time.Since(e.at) < leaderAge || len(old) > 0 && old[len(old)-1] == tp.ID {
+			continue
+		}
+		if l, ok := e.leader(tp.Partition); ok && l.node >= 0 && l.node != node {
+			old = append(old, tp.ID)
+		}
+	}
+	if len(old) > 0 {
+		_, _ = c.topics.ask(ctx, nil, old)
+	}
 }
 
 // leader is who leads a partition of the topic; ok is false if there is no such partition.

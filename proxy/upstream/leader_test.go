@@ -1,0 +1,86 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestLeaderMoveIsFollowed(t *testing.T) {
+	for _, versions := range []string{"", "2.8"} {
+		t.Run("kafka"+versions, func(t *testing.T) {
+			var opts []kfake.Opt
+			if versions != "" {
+				opts = append(opts, kfake.MaxVersions(oldVersions()))
+			}
+			f := newFixture(t, newCluster(t, opts...))
+			topic := f.topic("t", 1)
+			tp := TP{topic.ID, 0}
+			tail := f.open(tp, ReadUncommitted)
+			w := tail.Watch()
+			f.produce("t", 0, 1, 1, 10)
+			f.next(tail, w, 0)
+			for offset := int64(1); offset <= 3; offset++ {
+				f.tailing(tail, offset)
+				before, _, _ := f.c.Leader(tp)
+				to := (before + 1) % 3
+				if err := f.cluster.MoveTopicPartition("t", 0, to); err != nil {
+					t.Fatal(err)
+				}
+				f.produce("t", 0, 1, 1, 10)
+				start := time.Now()
+				if v := f.next(tail, w, offset); v.Err != nil {
+					t.Fatalf("a leader move was shown: %v", v.Err)
+				}
+				if took := time.Since(start); took > f.c.reader.patient.show {
+					t.Fatalf("records of the new leader came after %v", took)
+				}
+				if node, _, ok := f.c.Leader(tp); !ok || node != to {
+					t.Fatalf("leader is %d, moved to %d", node, to)
+				}
+			}
+			if v := f.read(tail, 0, 1<<20); v.Err != nil || len(v.Batches) == 0 {
+				t.Fatalf("old offsets after moves: %+v", v)
+			}
+		})
+	}
+}
+
+// Nothing is read of the partition, so that the move shows nowhere else.
+func TestOldWordOnALeaderIsCheckedForWhoCameToAnotherNode(t *testing.T) {
+	f := newFixture(t, newCluster(t), func(c *Config) { c.MetadataMaxAge = time.Hour })
+	topic := f.topic("t", 2)
+	tps := []TP{{topic.ID, 0}, {topic.ID, 1}}
+	before, _, _ := f.c.Leader(tps[0])
+	to := (before + 1) % 3
+	if err := f.cluster.MoveTopicPartition("t", 0, to); err != nil {
+		t.Fatal(err)
+	}
+	asked := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, TopLevel: true, Observe: true, Count: -1})
+	defer asked.Remove()
+	f.c.CheckLeaders(f.ctx, to, tps)
+	if node, _, _ := f.c.Leader(tps[0]); node != before || asked.Hits() != 0 {
+		t.Fatalf("a young word was checked, by %d requests: leader %d", asked.Hits(), node)
+	}
+	eventually(f, "the word to be old", func() bool { return time.Since(f.c.topics.cachedID(topic.ID).at) > leaderAge })
+	f.c.CheckLeaders(f.ctx, before, tps[:1])
+	if node, _, _ := f.c.Leader(tps[0]); node != before || asked.Hits() != 0 {
+		t.Fatalf("checked for who came to the leader, by %d requests: leader %d", asked.Hits(), node)
+	}
+	f.c.CheckLeaders(f.ctx, to, tps)
+	if node, _, _ := f.c.Leader(tps[0]); node != to {
+		t.Fatalf("leader is still %d, moved to %d", node, to)
+	}
+	n := asked.Hits()
+	if n == 0 {
+		t.Fatal("nothing was asked")
+	}
+	for range 100 {
+		f.c.CheckLeaders(f.ctx, before, tps)
+	}
+	if asked.Hits() != n {
+		t.Fatalf("what was just heard was checked, by %d requests", asked.Hits()-n)
+	}
+}
