@@ -10,13 +10,16 @@ import (
 // over, and the tests ask after every op.
 func (p *Partition) check() error {
 	if p.spso < 0 {
-		if p.spso != -1 || len(p.spans) > 0 || p.written {
+		if p.spso != -1 || len(p.spans) > 0 || p.written || p.logEpoch != -1 {
 			return errors.New("state without a start offset")
 		}
 		return nil
 	}
 	if p.leaderEpoch < 0 {
 		return fmt.Errorf("leader epoch %d", p.leaderEpoch)
+	}
+	if p.logEpoch < -1 {
+		return fmt.Errorf("leader epoch of the window %d", p.logEpoch)
 	}
 	next := p.spso
 	for i := range p.spans {

@@ -40,6 +40,7 @@ var goldenOps = []struct {
 	{"expire-backoff", Expire{backoffSettings}},
 	{"reset", Reset{-1, 1_700_000_000_000_002}},
 	{"claim-archiving", ClaimArchiving{42, 1_700_000_000_000_002, 100, 10_000, goldenSettings}},
+	{"leader-change", LeaderChange{7, 9, 1_000_003}},
 	{"archiving-done", ArchivingDone{1_700_000_000_000_002, []OffsetRange{{10, 19}, {30, 30}}, goldenSettings}},
 }
 
@@ -149,6 +150,45 @@ func TestBackoffHistoryIsFrozen(t *testing.T) {
 	}
 	if !reflect.DeepEqual(q.Ranges(), p.Ranges()) {
 		t.Errorf("restores to %v, want %v", q.Ranges(), p.Ranges())
+	}
+}
+
+// TestLeaderChangeHistoryIsFrozen is the same for a log that is cut by an unclean
+// election, inside a batch and inside what is finished.
+func TestLeaderChangeHistoryIsFrozen(t *testing.T) {
+	golden := readGolden(t)
+	p := NewPartition(1, -1)
+	var all []byte
+	for i, op := range []Op{
+		Start{0, 3},
+		LeaderChange{-1, 3, -1},
+		Acquire{Member: "a", Session: SessionNonce{1, 1}, Batches: []OffsetRange{{0, 9}, {10, 19}, {20, 29}},
+			MaxRecords: 500, BatchSize: 10, Settings: goldenSettings},
+		Acknowledge{Member: "a", LeaderEpoch: 3, Settings: goldenSettings, Batches: []AckBatch{{2, 4, []AckType{1}}, {20, 29, []AckType{1}}}},
+		LeaderChange{2, 4, 0},
+		LeaderChange{3, 5, 7},
+		LeaderChange{3, 5, 0},
+		LeaderChange{5, 6, 7},
+	} {
+		var err error
+		if all, _, err = p.Apply(all, EncodeOp(nil, op), int64(1_000_000*(i+1))); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, '|')
+	}
+	if !bytes.Equal(all, golden["leader-change-results"]) {
+		t.Errorf("results\nleader-change-results %x", all)
+	}
+	snapshot := p.AppendSnapshot(nil)
+	if !bytes.Equal(snapshot, golden["leader-change-snapshot"]) {
+		t.Errorf("snapshot\nleader-change-snapshot %x", snapshot)
+	}
+	q := NewPartition(0, -1)
+	if err := q.Restore(golden["leader-change-snapshot"]); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(q.Ranges(), p.Ranges()) || q.LogEpoch() != 6 {
+		t.Errorf("restores to %v under %d, want %v", q.Ranges(), q.LogEpoch(), p.Ranges())
 	}
 }
 

@@ -103,7 +103,9 @@ func (h *history) next() Op {
 		return Expire{h.set}
 	case n < 92:
 		return h.logStart()
-	case n < 93 && h.chance(25):
+	case n < 93 && h.chance(40):
+		return h.leaderChange()
+	case n < 93 && h.chance(40):
 		return Reset{h.rnd.Int64N(startBelow) - 2, h.m.incarnation + h.rnd.Int64N(3) - 1}
 	case n < 96:
 		return ClaimArchiving{uint64(h.rnd.IntN(3)), h.m.incarnation - h.rnd.Int64N(12)/11, int32(h.rnd.IntN(10)), int32(h.rnd.IntN(20)), h.set}
@@ -115,6 +117,20 @@ func (h *history) next() Op {
 
 func (h *history) logStart() Op {
 	return AdvanceLogStart{max(0, h.m.spso) + h.rnd.Int64N(30) - 8, h.set}
+}
+
+// leaderChange cuts the log now and then, and sometimes comes late or twice.
+func (h *history) leaderChange() Op {
+	op := LeaderChange{From: h.m.logEpoch, Epoch: h.m.logEpoch + int32(h.rnd.IntN(3)), End: max(0, h.m.end()) + h.rnd.Int64N(20)}
+	if h.chance(20) {
+		op.From += int32(h.rnd.IntN(3)) - 1
+	}
+	if h.chance(10) {
+		op.End = -1
+	} else if h.chance(60) {
+		op.End = max(0, op.End-h.rnd.Int64N(60))
+	}
+	return op
 }
 
 func (h *history) acquire() Op {

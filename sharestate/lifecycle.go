@@ -44,3 +44,38 @@ func (p *Partition) applyLogStart(op *AdvanceLogStart) {
 	}
 	p.settle()
 }
+
+// applyLeaderChange takes the leader epoch that comes next, and gives the number of
+// offsets that the log has lost with the change.
+func (p *Partition) applyLeaderChange(op LeaderChange) uint64 {
+	if p.spso < 0 || op.From != p.logEpoch || op.Epoch <= op.From {
+		return 0
+	}
+	p.logEpoch = op.Epoch
+	if op.From < 0 || op.End < 0 || op.End >= p.end {
+		return 0
+	}
+	lost := uint64(p.end - op.End)
+	p.cut(op.End)
+	return lost
+}
+
+// cut forgets everything from end on, finished or not.
+func (p *Partition) cut(end int64) {
+	p.moved = true
+	n := p.index(end)
+	p.tally(p.spans[n:], -1)
+	if n < len(p.spans) && p.spans[n].first < end {
+		p.spans[n].last = end - 1
+		p.tally(p.spans[n:n+1], 1)
+		n++
+	}
+	p.spans = p.spans[:n]
+	for i := range p.spans {
+		if s := &p.spans[i]; s.batchLast >= end {
+			s.batchLast = end - 1
+		}
+	}
+	p.spso, p.end = min(p.spso, end), end
+	p.settle()
+}

@@ -23,6 +23,7 @@ type model struct {
 	clock       int64
 	spso        int64
 	leaderEpoch int32
+	logEpoch    int32
 	written     bool
 	records     []modelRecord  // records[i] is offset spso+i
 	moved       bool           // of the last op: a reason to look again
@@ -40,7 +41,7 @@ func (m *model) met(rule string, applies bool) {
 }
 
 func newModel(incarnation, start int64) *model {
-	m := &model{incarnation: incarnation, spso: -1}
+	m := &model{incarnation: incarnation, spso: -1, logEpoch: -1}
 	if start >= 0 {
 		m.spso, m.written = start, true
 	}
@@ -96,6 +97,15 @@ func (m *model) apply(op Op, now int64) any {
 		*m = *newModel(o.Incarnation, o.Offset)
 		m.clock, m.rules, m.moved = clock, rules, true
 		return int64(1)
+	case LeaderChange:
+		if m.spso < 0 || o.From != m.logEpoch || o.Epoch <= m.logEpoch {
+			return int64(0)
+		}
+		m.logEpoch = o.Epoch
+		if o.From < 0 || o.End < 0 {
+			return int64(0)
+		}
+		return m.cut(o.End)
 	}
 	set := settingsOf(op)
 	full := len(m.records) >= int(set.MaxRecordLocks)
@@ -136,6 +146,26 @@ func (m *model) apply(op Op, now int64) any {
 	m.settle()
 	m.room = full && len(m.records) < int(set.MaxRecordLocks)
 	return res
+}
+
+// cut lets the log end at end
+func (m *model) cut(end int64) (n int64) {
+	for m.end() > end && len(m.records) > 0 {
+		m.records = m.records[:len(m.records)-1]
+		n++
+	}
+	if m.spso > end {
+		n += m.spso - end
+		m.spso = end
+	}
+	for i := range m.records {
+		if b := m.records[i].batch; b != nil {
+			b.last = min(b.last, end-1)
+		}
+	}
+	m.moved = n > 0
+	m.settle()
+	return n
 }
 
 func (m *model) wake() bool {

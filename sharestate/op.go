@@ -74,6 +74,7 @@ const (
 	kindReset           byte = 9
 	kindClaimArchiving  byte = 10
 	kindArchivingDone   byte = 11
+	kindLeaderChange    byte = 12
 )
 
 // Start fixes the SPSO that share.auto.offset.reset resolved to. The first Start
@@ -136,6 +137,18 @@ type AdvanceLogStart struct {
 	Settings Settings
 }
 
+// LeaderChange says that records are read under leader epoch Epoch from now on, and
+// that the log of leader epoch From, under which those of the window were read, ends
+// at End there (KIP-101; -1 = upstream cannot tell). What is tracked at End or beyond
+// was cut off the log by an unclean leader election and is forgotten: other records
+// may stand there by now. It counts only if From is the epoch in force, and Epoch
+// is above it; with -1, where none is yet, nothing is cut. Result: the number of offsets that were cut
+// ([DecodeCountResult]).
+type LeaderChange struct {
+	From, Epoch int32
+	End         int64
+}
+
 // Reset begins a new life of the share-partition at Offset, or with -1 at what a
 // coming Start says. It counts only if Incarnation is above the one in force.
 // Result: 1 if it counted, else 0 ([DecodeCountResult]).
@@ -178,3 +191,4 @@ func (AdvanceLogStart) kind() byte { return kindAdvanceLogStart }
 func (Reset) kind() byte           { return kindReset }
 func (ClaimArchiving) kind() byte  { return kindClaimArchiving }
 func (ArchivingDone) kind() byte   { return kindArchivingDone }
+func (LeaderChange) kind() byte    { return kindLeaderChange }

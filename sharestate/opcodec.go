@@ -132,6 +132,12 @@ func (o ArchivingDone) appendBody(dst []byte) []byte {
 	return o.Settings.append(dst)
 }
 
+func (o LeaderChange) appendBody(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, int64(o.From))
+	dst = binary.AppendVarint(dst, int64(o.Epoch))
+	return binary.AppendVarint(dst, o.End)
+}
+
 // The decoded forms below point into the op's bytes where the exported ones own
 // copies, and are reused from one Apply to the next. Apply lets go of the bytes
 // before it returns: they may be part of a long piece of log.
@@ -258,6 +264,13 @@ func (r *reader) archivingDone() (o ArchivingDone) {
 	return o
 }
 
+func (r *reader) leaderChange() (o LeaderChange) {
+	o.From = r.int32()
+	o.Epoch = r.int32()
+	o.End = r.varint()
+	return o
+}
+
 // DecodeOp reads what EncodeOp wrote. It returns ErrMalformed or ErrUnknownKind,
 // wrapped; it neither panics nor allocates more than a small multiple of len(b).
 func DecodeOp(b []byte) (Op, error) {
@@ -296,6 +309,8 @@ func DecodeOp(b []byte) (Op, error) {
 		op = r.claimArchiving()
 	case kindArchivingDone:
 		op = r.archivingDone()
+	case kindLeaderChange:
+		op = r.leaderChange()
 	default:
 		return nil, fmt.Errorf("%w %d", ErrUnknownKind, b[0])
 	}

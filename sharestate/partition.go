@@ -13,6 +13,7 @@ type Partition struct {
 	spso        int64 // -1 while no start offset is resolved
 	end         int64 // first offset never handed out; spso when nothing is tracked
 	leaderEpoch int32 // highest one that came with a start or an acknowledgement
+	logEpoch    int32 // leader epoch that the window was read under, -1 = not told; see LeaderChange
 	written     bool  // Kafka would have persisted the start offset by now
 
 	spans   []span // cover [spso, end)
@@ -49,7 +50,7 @@ func NewPartition(incarnation, startOffset int64) *Partition {
 // begin starts a life at offset, or at what a Start will say.
 func (p *Partition) begin(incarnation, offset int64) {
 	*p = Partition{
-		incarnation: incarnation, clock: p.clock, spso: -1, nextExpiry: math.MaxInt64,
+		incarnation: incarnation, clock: p.clock, spso: -1, logEpoch: -1, nextExpiry: math.MaxInt64,
 		spans: p.spans[:0], out: p.out, acquire: p.acquire, ack: p.ack,
 	}
 	if offset >= 0 {
@@ -125,6 +126,11 @@ func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, 
 		if o := r.archivingDone(); r.end() == nil {
 			p.enter(&o.Settings, now)
 			dst = binary.AppendUvarint(dst, p.applyArchivingDone(&o))
+		}
+	case kindLeaderChange:
+		if o := r.leaderChange(); r.end() == nil {
+			p.advance(now)
+			dst = binary.AppendUvarint(dst, p.applyLeaderChange(o))
 		}
 	default:
 		return dst, false, fmt.Errorf("%w %d", ErrUnknownKind, op[0])

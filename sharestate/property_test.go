@@ -149,6 +149,9 @@ func invariants(p *Partition) error {
 // compare holds everything visible against the model.
 func (h *history) compare() error {
 	p, m := h.p, h.m
+	if p.LogEpoch() != m.logEpoch {
+		return fmt.Errorf("epoch of the window %d, model %d", p.LogEpoch(), m.logEpoch)
+	}
 	if p.SPSO() != m.spso || p.Started() != (m.spso >= 0) || p.Incarnation() != m.incarnation {
 		return fmt.Errorf("SPSO %d, model %d", p.SPSO(), m.spso)
 	}

@@ -21,6 +21,12 @@ const (
 	tagResting   = 1 << 7
 )
 
+// Flags before the holders.
+const (
+	flagWritten  = 1 << 0
+	flagLogEpoch = 1 << 1 // the leader epoch of the window follows
+)
+
 // AppendSnapshot appends the state to dst. Equal states give equal bytes, however
 // they came about.
 func (p *Partition) AppendSnapshot(dst []byte) []byte {
@@ -29,10 +35,15 @@ func (p *Partition) AppendSnapshot(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, p.clock)
 	dst = binary.AppendVarint(dst, p.spso)
 	dst = binary.AppendVarint(dst, int64(p.leaderEpoch))
+	var flags byte
 	if p.written {
-		dst = append(dst, 1)
-	} else {
-		dst = append(dst, 0)
+		flags |= flagWritten
+	}
+	if p.logEpoch >= 0 {
+		flags |= flagLogEpoch
+	}
+	if dst = append(dst, flags); p.logEpoch >= 0 {
+		dst = binary.AppendVarint(dst, int64(p.logEpoch))
 	}
 	dst, numbers := p.appendHolders(dst)
 	dst = binary.AppendUvarint(dst, uint64(len(p.spans)))
@@ -117,7 +128,14 @@ func (p *Partition) Restore(snapshot []byte) error {
 	r := reader{b: snapshot[1:]}
 	q := Partition{
 		incarnation: r.varint(), clock: r.varint(), spso: r.varint(),
-		leaderEpoch: r.int32(), written: r.flags(1) != 0, nextExpiry: math.MaxInt64,
+		leaderEpoch: r.int32(), logEpoch: -1, nextExpiry: math.MaxInt64,
+	}
+	flags := r.flags(flagWritten | flagLogEpoch)
+	q.written = flags&flagWritten != 0
+	if flags&flagLogEpoch != 0 {
+		if q.logEpoch = r.int32(); q.logEpoch < 0 {
+			r.fail()
+		}
 	}
 	q.end = q.spso
 	q.readHolders(&r)

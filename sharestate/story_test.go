@@ -19,7 +19,7 @@ import (
 //	                              reads the log at from (default: the position) and acquires
 //	ack member= [epoch=]          input: lines "A-B type[,type...]"
 //	release member= session=, release-replica replica=, expire, start offset=, log-start offset=,
-//	reset offset= incarnation=, claim replica= [max=] [for=], done A-B..., fence
+//	leader-change [from=] epoch= [end=], reset offset= incarnation=, claim replica= [max=] [for=], done A-B..., fence
 //	fetchable, summary, held member=, deadline, next-change, restore
 //
 // at=T sets the time of any of them. Every op prints its result, "wake" if waiting
@@ -98,6 +98,8 @@ func (s *story) op() Op {
 		return Expire{s.set}
 	case "log-start":
 		return AdvanceLogStart{s.int("offset", 0), s.set}
+	case "leader-change":
+		return LeaderChange{int32(s.int("from", int64(s.p.LogEpoch()))), int32(s.int("epoch", 0)), s.int("end", -1)}
 	case "reset":
 		return Reset{s.int("offset", -1), s.int("incarnation", 2)}
 	case "claim":

@@ -36,6 +36,20 @@ func (p *Partition) SPEO() int64 {
 	return p.end - 1
 }
 
+// End is the first offset that was neither handed out nor passed over; SPSO with nothing
+// tracked, -1 if not [Partition.Started].
+func (p *Partition) End() int64 {
+	if p.spso < 0 {
+		return -1
+	}
+	return p.end
+}
+
+// LogEpoch is the leader epoch that the records of the window were read under, or that
+// the start offset was found under; -1 if no [LeaderChange] told it. Nothing that was
+// read under another one may be acquired.
+func (p *Partition) LogEpoch() int32 { return p.logEpoch }
+
 // Incarnation names the life of the share-partition; it changes with a [Reset].
 func (p *Partition) Incarnation() int64 { return p.incarnation }
 
