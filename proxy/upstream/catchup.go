@@ -147,7 +147,7 @@ func (r *reader) landed(l *line, a asked, f *fetched) {
 		if !inRun && (d.from != a.from || d.from < l.end()) {
 			continue
 		}
-		v := View{LogStart: l.logStart, HighWatermark: l.hw, LastStable: l.lso}
+		v := View{LogStart: l.logStart, HighWatermark: l.hw, LastStable: l.lso, Epoch: l.epoch}
 		if inRun {
 			batches := f.run.batches[firstAt(f.run.batches, d.from):]
 			n := fitting(batches, int64(d.maxBytes), true)

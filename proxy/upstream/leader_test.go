@@ -84,3 +84,46 @@ func TestOldWordOnALeaderIsCheckedForWhoCameToAnotherNode(t *testing.T) {
 		t.Fatalf("what was just heard was checked, by %d requests", asked.Hits()-n)
 	}
 }
+
+func TestEndOfEpochIsWhereTheNextLeadersRecordsBegin(t *testing.T) {
+	for _, versions := range []string{"", "2.8"} {
+		t.Run("kafka"+versions, func(t *testing.T) {
+			var opts []kfake.Opt
+			if versions != "" {
+				opts = append(opts, kfake.MaxVersions(oldVersions()))
+			}
+			f := newFixture(t, newCluster(t, opts...))
+			topic := f.topic("t", 1)
+			tp := TP{topic.ID, 0}
+			tail := f.open(tp, ReadUncommitted)
+			f.produce("t", 0, 3, 1, 10)
+			if v := f.read(tail, 0, 1); v.Epoch != 0 {
+				t.Fatalf("read under epoch %d", v.Epoch)
+			}
+			node, _, _ := f.c.Leader(tp)
+			if err := f.cluster.MoveTopicPartition("t", 0, (node+1)%3); err != nil {
+				t.Fatal(err)
+			}
+			f.produce("t", 0, 2, 1, 10)
+			eventually(f, "the move to be known", func() bool {
+				_, epoch, _ := f.c.Leader(tp)
+				return epoch == 1
+			})
+			if v := f.read(tail, 0, 1); v.Epoch != 1 {
+				t.Fatalf("read under epoch %d after the move", v.Epoch)
+			}
+			for _, c := range []struct {
+				epoch int32
+				want  int64
+			}{{0, 3}, {1, 5}, {7, -1}} {
+				end, at, err := f.c.EndOfEpoch(f.ctx, tp, c.epoch)
+				if err != nil || end != c.want || at != 1 {
+					t.Errorf("epoch %d ends at %d as the leader of epoch %d says, %v; want %d", c.epoch, end, at, err, c.want)
+				}
+			}
+			if _, epoch, err := f.c.ListOffset(f.ctx, tp, AtLogStart); err != nil || epoch != 1 {
+				t.Errorf("ListOffset: leader epoch %d, %v", epoch, err)
+			}
+		})
+	}
+}

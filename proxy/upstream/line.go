@@ -159,7 +159,7 @@ func fitting(batches []Batch, n int64, first bool) int {
 
 // view is what is known at offset without asking upstream; ok is false if nothing is.
 func (l *line) view(c *cache, offset int64, maxBytes int, now time.Time) (View, bool) {
-	v := View{LogStart: l.logStart, HighWatermark: l.hw, LastStable: l.lso}
+	v := View{LogStart: l.logStart, HighWatermark: l.hw, LastStable: l.lso, Epoch: l.epoch}
 	switch {
 	case errors.Is(l.err, ErrUnknownTopicOrPartition), errors.Is(l.err, ErrUnauthorized):
 		v.Err = l.err

@@ -21,7 +21,8 @@ const (
 const listTries = 6
 
 // ListOffset asks the partition's leader for an offset: AtEnd, AtLogStart, or the first one whose record's timestamp is
-// at least that many ms since 1970, -1 if there is none. It tries again for a second or two where a leader is moving.
+// at least that many ms since 1970, -1 if there is none. leaderEpoch is that of the leader that was asked. It tries again
+// for a second or two where a leader is moving.
 func (c *Client) ListOffset(ctx context.Context, tp TP, timestamp int64) (offset int64, leaderEpoch int32, err error) {
 	for try := range listTries {
 		offset, leaderEpoch, err = c.listOffset(ctx, tp, timestamp)
@@ -63,7 +64,37 @@ func (c *Client) listOffset(ctx context.Context, tp TP, timestamp int64) (int64,
 			if err := codeError(p.ErrorCode); err != nil {
 				return -1, -1, err
 			}
-			return p.Offset, p.LeaderEpoch, nil
+			return p.Offset, leader.epoch, nil
+		}
+	}
+	return -1, -1, fmt.Errorf("%w: node %d left the partition out of its answer", ErrUnavailable, leader.node)
+}
+
+// EndOfEpoch asks the partition's leader where its log of an earlier leader epoch ends: at the first offset of the epoch
+// that follows there (OffsetForLeaderEpoch, KIP-101). What was read under the earlier epoch from that offset on is in the
+// log no more: an unclean leader election has cut it. end is -1 if the leader cannot tell. leaderEpoch is the leader's own.
+func (c *Client) EndOfEpoch(ctx context.Context, tp TP, epoch int32) (end int64, leaderEpoch int32, err error) {
+	topic, leader, err := c.leader(ctx, tp)
+	if err != nil {
+		return -1, -1, err
+	}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1 // a consumer
+	reqTopic := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	reqTopic.Topic = topic.Name
+	part := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	part.Partition, part.CurrentLeaderEpoch, part.LeaderEpoch = tp.Partition, leader.epoch, epoch
+	reqTopic.Partitions = append(reqTopic.Partitions, part)
+	req.Topics = append(req.Topics, reqTopic)
+	resp, err := ask[*kmsg.OffsetForLeaderEpochResponse](ctx, c.kgo, leader.node, req)
+	if err != nil {
+		return -1, -1, err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if t.Topic == topic.Name && p.Partition == tp.Partition {
+				return p.EndOffset, leader.epoch, codeError(p.ErrorCode)
+			}
 		}
 	}
 	return -1, -1, fmt.Errorf("%w: node %d left the partition out of its answer", ErrUnavailable, leader.node)

@@ -99,7 +99,7 @@ func (r *reader) run(ctx context.Context) {
 		l.stopTimer()
 		for d := range l.demands {
 			d.err = ErrClosed
-			l.satisfy(d, View{LogStart: -1, HighWatermark: -1, LastStable: -1})
+			l.satisfy(d, unread)
 		}
 	}
 	r.urgent, r.ahead = nil, nil

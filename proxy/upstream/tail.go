@@ -119,7 +119,7 @@ func (t *Tail) Read(ctx context.Context, from int64, maxBytes int) (View, error)
 		t.r.stats.Hits++
 		t.r.mu.Unlock()
 		if !ok {
-			return View{LogStart: -1, HighWatermark: -1, LastStable: -1}, ErrClosed
+			return unread, ErrClosed
 		}
 		return v, nil
 	}
@@ -140,7 +140,7 @@ func (t *Tail) Read(ctx context.Context, from int64, maxBytes int) (View, error)
 		delete(t.line.demands, d)
 		t.r.drop(t.line)
 		t.r.mu.Unlock()
-		return View{LogStart: -1, HighWatermark: -1, LastStable: -1}, ctx.Err()
+		return unread, ctx.Err()
 	}
 }
 

@@ -185,6 +185,9 @@ func (c *Client) CheckLeaders(ctx context.Context, node int32, tps []TP) {
 	}
 }
 
+// Recheck asks upstream soon about a topic, for who has heard elsewhere that a leader has changed.
+func (c *Client) Recheck(id [16]byte) { c.topics.join(nil, [][16]byte{id}) }
+
 // leader is who leads a partition of the topic; ok is false if there is no such partition.
 func (e *topicEntry) leader(partition int32) (l partitionLeader, ok bool) {
 	if partition < 0 || int(partition) >= len(e.leaders) {

@@ -48,14 +48,19 @@ type Batch struct {
 	Control bool
 }
 
-// View is what is known of a partition's log from some offset on.
+// View is what is known of a partition's log from some offset on, under one leader.
 type View struct {
 	// Batches stand next to each other in the log, from the batch that holds the offset asked for (or the first
 	// after it, where compaction left a hole). Empty at the end of what may be read.
 	Batches []Batch
 	// LogStart, HighWatermark and LastStable are the newest known; -1 means not known.
 	LogStart, HighWatermark, LastStable int64
+	// Epoch is the leader epoch that all of this was read under; -1 means nothing was read yet.
+	Epoch int32
 	// Err is the partition's present trouble: ErrNotLeader, ErrUnknownTopicOrPartition, ErrOffsetOutOfRange,
 	// ErrCorrupt, ErrUnauthorized, ErrUnavailable.
 	Err error
 }
+
+// unread is a View that tells nothing.
+var unread = View{LogStart: -1, HighWatermark: -1, LastStable: -1, Epoch: -1}
