@@ -203,7 +203,7 @@ func (f *fetch) share(items []*fetchItem, b bounds) {
 	f.denied = false
 	for _, it := range items {
 		p := it.plan
-		if p == nil || p.logStart >= 0 {
+		if !p.takes() {
 			continue
 		}
 		if left <= 0 || !first && p.bytes > b.bytes {
@@ -219,14 +219,14 @@ func (f *fetch) share(items []*fetchItem, b bounds) {
 	}
 }
 
-// worth tells whether the plans are worth an acquisition now: they bring MinBytes, or a log start moves.
+// worth tells whether the plans are worth an op now: they bring MinBytes, or one is of what must come before.
 func (f *fetch) worth() bool {
 	bytes, planned := 0, false
 	for _, it := range f.items {
 		if it.plan != nil {
 			planned = true
 			bytes += it.plan.bytes
-			if it.plan.logStart >= 0 {
+			if !it.plan.takes() {
 				return true
 			}
 		}

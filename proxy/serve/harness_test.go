@@ -275,7 +275,7 @@ func (w *world) produce(topic string, partition int32, batches, n int) {
 		rt := kmsg.NewProduceRequestTopic()
 		rt.Topic, rt.TopicID, rt.Partitions = topic, found[topic].ID, append(rt.Partitions, p)
 		req.Topics = append(req.Topics, rt)
-		resp, err := req.RequestWith(w.ctx, w.admin)
+		resp, err := req.RequestWith(w.ctx, w.admin.Broker(int(w.kafka.LeaderFor(topic, partition))))
 		w.must(err)
 		if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
 			w.Fatalf("produce to %s: code %d", topic, code)

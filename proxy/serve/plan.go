@@ -38,13 +38,20 @@ type plan struct {
 	max int64
 	// logStart >= 0: upstream's log begins above the position; advance to it.
 	logStart int64
+	// change: the leader changed; tell that first.
+	change *sharestate.LeaderChange
 }
+
+// takes tells whether the plan is one of an acquisition, and not of what must come before.
+func (p *plan) takes() bool { return p != nil && p.logStart < 0 && p.change == nil }
 
 // view is what a plan needs to know of the share-partition.
 type view struct {
 	sharestate.Fetchable
 	ok         bool
 	spso, speo int64
+	end        int64
+	epoch      int32 // see sharestate.Partition.LogEpoch
 }
 
 // see takes the view that planning starts from. One that shows nothing to fetch must not be older than a second, else a
@@ -52,7 +59,7 @@ type view struct {
 func (sh *share) see(ctx context.Context, set sharestate.Settings) (v view, err error) {
 	look := func(p *sharestate.Partition) {
 		v.Fetchable, v.ok = p.Fetchable(sh.s.o.Store.Now(), set)
-		v.spso, v.speo = p.SPSO(), p.SPEO()
+		v.spso, v.speo, v.end, v.epoch = p.SPSO(), p.SPEO(), p.End(), p.LogEpoch()
 	}
 	if _, cached := sh.log.Cached(look); cached && v.ok {
 		return v, nil
@@ -80,7 +87,11 @@ func (sh *share) read(ctx context.Context, v view, iso upstream.Isolation, b bou
 		}
 	}
 	b.rivals = int64(sh.taking.Load())
-	return planFrom(v, got, iso, b)
+	p, err := planFrom(v, got, iso, b)
+	if err != nil {
+		return p, err
+	}
+	return sh.underEpoch(ctx, v, got.Epoch, p)
 }
 
 // planFrom turns what upstream shows into a plan.

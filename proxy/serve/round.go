@@ -17,7 +17,7 @@ type sent struct {
 	it      *fetchItem
 	pending *statelog.Pending
 	// which of the frame's results belong to what; -1 = none.
-	ack, take, advance int
+	ack, take, advance, change int
 }
 
 // round sends the planned acquisitions, and with the first one the acknowledgements and the session's step.
@@ -41,7 +41,7 @@ func (f *fetch) round(ctx context.Context) {
 	f.s.o.Store.Kick()
 	for _, o := range out {
 		res, err := o.pending.Wait(ctx)
-		f.receive(o, res, err)
+		f.receive(ctx, o, res, err)
 	}
 	if move != nil {
 		f.settleMove(ctx, move)
@@ -50,7 +50,7 @@ func (f *fetch) round(ctx context.Context) {
 
 // send queues one partition's frame.
 func (f *fetch) send(it *fetchItem) (sent, bool) {
-	o := sent{it: it, ack: -1, take: -1, advance: -1}
+	o := sent{it: it, ack: -1, take: -1, advance: -1, change: -1}
 	if it.sh == nil {
 		return o, false
 	}
@@ -71,6 +71,8 @@ func (f *fetch) send(it *fetchItem) (sent, bool) {
 	case f.visit.final && it.inSession:
 		add(sharestate.Release{Member: key.Member, Session: f.visit.nonce, Settings: f.set})
 	case p == nil:
+	case p.change != nil:
+		o.change = add(*p.change)
 	case p.logStart >= 0:
 		o.advance = add(sharestate.AdvanceLogStart{LogStart: p.logStart, Settings: f.set})
 	default:
@@ -94,7 +96,7 @@ func (f *fetch) move() *statelog.PendingSession {
 }
 
 // receive books the results of one partition's frame.
-func (f *fetch) receive(o sent, res [][]byte, err error) {
+func (f *fetch) receive(ctx context.Context, o sent, res [][]byte, err error) {
 	it := o.it
 	if o.take >= 0 {
 		it.sh.taking.Add(-1)
@@ -103,7 +105,7 @@ func (f *fetch) receive(o sent, res [][]byte, err error) {
 		if o.ack >= 0 {
 			it.acks.settle(nil, err)
 		}
-		if o.take >= 0 || o.advance >= 0 {
+		if o.take >= 0 || o.advance >= 0 || o.change >= 0 {
 			f.note(it, err)
 		}
 		if o.take >= 0 && !errors.Is(err, statelog.ErrMissing) {
@@ -119,16 +121,19 @@ func (f *fetch) receive(o sent, res [][]byte, err error) {
 			f.s.m.countAcks(it.acks.batches)
 		}
 	}
-	if o.advance >= 0 {
+	if o.change >= 0 {
+		it.sh.changed(it.plan.change, res[o.change])
+	}
+	if o.advance >= 0 || o.change >= 0 {
 		f.retry = true
 	}
 	if o.take >= 0 {
-		f.receiveTake(it, res[o.take])
+		f.receiveTake(ctx, it, res[o.take])
 	}
 }
 
 // receiveTake books what an acquisition took.
-func (f *fetch) receiveTake(it *fetchItem, res []byte) {
+func (f *fetch) receiveTake(ctx context.Context, it *fetchItem, res []byte) {
 	r, err := sharestate.DecodeAcquireResult(res)
 	if err != nil {
 		it.code = codeUnknown
@@ -138,6 +143,10 @@ func (f *fetch) receiveTake(it *fetchItem, res []byte) {
 	if len(r.Acquired) > 0 {
 		it.acquired, it.records, it.empties = r.Acquired, it.plan.records(r.Acquired), 0
 		f.s.m.countAcquired(r.Acquired)
+		if it.sh.overtakenByLeader(it.view) {
+			f.giveBackItem(ctx, it)
+			f.retry = true
+		}
 		return
 	}
 	if r.Stale || f.denied || it.overtaken() {

@@ -43,7 +43,8 @@ type share struct {
 	// taking counts this replica's acquisitions under way.
 	taking atomic.Int32
 	// noted is the SPSO that was last noted for the checkpoint.
-	noted atomic.Int64
+	noted  atomic.Int64
+	epochs epochs
 
 	mu      sync.Mutex
 	users   int

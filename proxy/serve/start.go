@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"kshare/coordinator"
@@ -38,7 +37,7 @@ func (sh *share) ready(ctx context.Context, cfg coordinator.Config) error {
 	}
 	if at.incarnation < init.Incarnation {
 		op := sharestate.Reset{Offset: init.StartOffset, Incarnation: init.Incarnation}
-		if _, err := sh.submit(ctx, op); err != nil {
+		if err := sh.submit(ctx, op); err != nil {
 			return err
 		}
 		if at.started = init.StartOffset >= 0; at.started {
@@ -91,22 +90,22 @@ func (sh *share) start(ctx context.Context, reset coordinator.OffsetReset) error
 	if offset < 0 {
 		return errNoStart
 	}
-	if _, err = sh.submit(ctx, sharestate.Start{Offset: offset, LeaderEpoch: epoch}); err == nil {
+	// In one frame, so that of several replicas the same one comes first with both.
+	change := sharestate.LeaderChange{From: -1, Epoch: epoch, End: -1}
+	if err = sh.submit(ctx, sharestate.Start{Offset: offset, LeaderEpoch: epoch}, change); err == nil {
 		sh.s.o.Checkpoints.started(sh)
 	}
 	return err
 }
 
-// submit appends one op and waits for its result.
-func (sh *share) submit(ctx context.Context, op sharestate.Op) ([]byte, error) {
-	p := sh.log.Submit(sharestate.EncodeOp(nil, op))
+// submit appends ops in one frame and waits until they are applied.
+func (sh *share) submit(ctx context.Context, ops ...sharestate.Op) error {
+	raw := make([][]byte, len(ops))
+	for i, op := range ops {
+		raw[i] = sharestate.EncodeOp(nil, op)
+	}
+	p := sh.log.Submit(raw...)
 	sh.s.o.Store.Kick()
-	res, err := p.Wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(res) != 1 {
-		return nil, fmt.Errorf("share-partition %s: one op gave %d results", sh.log.Name(), len(res))
-	}
-	return res[0], nil
+	_, err := p.Wait(ctx)
+	return err
 }

@@ -197,7 +197,7 @@ func (f *fetch) orphaned(ctx context.Context) bool {
 // waiting members must not put a hundred acquisitions into the log. What is left is seen right after.
 func (f *fetch) yield(items []*fetchItem, dirty map[*share]struct{}) {
 	for _, it := range items {
-		if it.plan != nil && it.plan.logStart < 0 && it.sh.taking.Load() > 0 {
+		if it.plan.takes() && it.sh.taking.Load() > 0 {
 			it.plan = nil
 			it.hold = time.Now().Add(yieldPause)
 			dirty[it.sh] = struct{}{}

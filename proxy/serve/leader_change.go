@@ -1,0 +1,115 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kshare/proxy/upstream"
+	"kshare/sharestate"
+)
+
+// Unclean leader elections cut the log: offsets that were handed out, and acknowledged, then stand for other records. A
+// broker's share group passes those over in silence, or takes them for redeliveries. Here the share-partition remembers the
+// leader epoch that its records were read under (sharestate.LeaderChange). Where a read shows a later one, the leader is asked
+// where the log of the earlier epoch ends, as consumers do (KIP-320), and what was tracked beyond is forgotten before
+// anything is acquired under the later epoch. So no replica needs to have seen the election, and it does not matter how far
+// the log has grown again.
+//
+// An acquisition that was planned on a read under the earlier epoch may come behind the change in the log; what it took is
+// given back undelivered.
+
+// epochs is what a share remembers of leader epochs.
+type epochs struct {
+	mu   sync.Mutex
+	last sharestate.LeaderChange // the newest answer
+	// behind is since when (Unix ns) reads have been of an earlier epoch than the share-partition's; 0 = they are not.
+	behind atomic.Int64
+}
+
+// behindWait is how long a read of an earlier epoch than the share-partition's is taken for an old leader's. After that
+// upstream is believed: it may have been put back from a copy.
+const behindWait = 30 * time.Second
+
+// underEpoch judges a plan by the leader epoch that it was read under.
+func (sh *share) underEpoch(ctx context.Context, v view, epoch int32, p *plan) (*plan, error) {
+	if epoch < 0 {
+		return p, nil // nothing was read
+	}
+	if epoch < v.epoch {
+		if err := sh.fallBehind(epoch, v.epoch); err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
+	if sh.epochs.behind.Load() != 0 {
+		sh.epochs.behind.Store(0)
+	}
+	if epoch == v.epoch {
+		return p, nil
+	}
+	change, err := sh.endOfEpoch(ctx, v.epoch, epoch)
+	if err != nil {
+		return nil, err
+	}
+	if cuts := change.End >= 0 && change.End < v.end; p == nil && !cuts {
+		return nil, nil // an idle partition: it is told once there is something to be acquired
+	}
+	return &plan{change: &change, logStart: -1}, nil
+}
+
+// endOfEpoch asks upstream what became of the records that were read under an epoch; once for each change.
+func (sh *share) endOfEpoch(ctx context.Context, from, epoch int32) (sharestate.LeaderChange, error) {
+	change := sharestate.LeaderChange{From: from, Epoch: epoch, End: -1}
+	if from < 0 {
+		return change, nil
+	}
+	e := &sh.epochs
+	e.mu.Lock()
+	last := e.last
+	e.mu.Unlock()
+	if last.From == from && last.Epoch == epoch {
+		return last, nil
+	}
+	end, at, err := sh.s.o.Upstream.EndOfEpoch(ctx, sh.key.TP, from)
+	if err != nil {
+		return change, err
+	}
+	if at != epoch {
+		return change, fmt.Errorf("%w: the leader of epoch %d was followed by that of epoch %d", upstream.ErrNotLeader, epoch, at)
+	}
+	change.End = end
+	e.mu.Lock()
+	e.last = change
+	e.mu.Unlock()
+	return change, nil
+}
+
+// fallBehind refuses what an earlier leader has said, and has upstream asked for the present one.
+func (sh *share) fallBehind(epoch, present int32) error {
+	now := time.Now().UnixNano()
+	if !sh.epochs.behind.CompareAndSwap(0, now) && time.Duration(now-sh.epochs.behind.Load()) > behindWait {
+		return nil
+	}
+	sh.s.o.Upstream.Recheck(sh.key.ID)
+	return fmt.Errorf("%w: read under leader epoch %d, known is %d", upstream.ErrNotLeader, epoch, present)
+}
+
+// changed takes the result of a LeaderChange.
+func (sh *share) changed(change *sharestate.LeaderChange, res []byte) {
+	n, err := sharestate.DecodeCountResult(res)
+	if err != nil || n == 0 {
+		return
+	}
+	sh.s.o.Log.Warn().Str("partition", sh.log.Name()).Int64("log_end", change.End).Int64("offsets", n).Int32("leader_epoch", change.Epoch).
+		Msg("an unclean leader election has cut upstream's log: offsets that were delivered are gone, what stands there now is delivered anew")
+}
+
+// overtakenByLeader tells whether the leader epoch has changed in the log since the view was taken.
+func (sh *share) overtakenByLeader(v view) bool {
+	now := v.epoch
+	sh.log.Cached(func(p *sharestate.Partition) { now = p.LogEpoch() })
+	return now > v.epoch
+}
