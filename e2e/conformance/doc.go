@@ -7,6 +7,9 @@
 //	go test -tags e2e ./e2e/conformance                     kshare, two replicas, over KAFKA_OLD of e2e/versions
 //	E2E_TARGET=native go test -tags e2e ./e2e/conformance   Kafka 4.4
 //
+// TestThreeBrokers has a cluster of its own, for what leaders do: elsewhere than on their port, moving, dying, and cutting
+// the log.
+//
 // E2E_SIZE=full makes waits as long as the rules say. Besides the checks there are histories: random requests whose answers
 // and dead letters by Kafka 4.4.0 are kept in testdata (go test ... -run 'Histories|Check139' -args -record, on native,
 // writes them anew). At the end the state of each check is printed; it is also in e2e/.work/run-*/conformance.txt.

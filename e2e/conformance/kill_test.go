@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // killServer ends what serves m, hard, and starts it again. A single broker is not killed: there the connection is cut,
@@ -63,6 +65,46 @@ func TestCheck107_AcknowledgementSurvivesKill(t *testing.T) {
 		other.close()
 	}
 	w.lagBecomes(w.p(0), 6)
+}
+
+// What sessions hold that were opened by way of a replica comes free when the replica dies, long before the locks end,
+// wherever the session went on; the session is over. A session that the member has opened anew elsewhere stays.
+func TestDeadReplicasSessionsAreClosedByASurvivor(t *testing.T) {
+	if native() {
+		t.Skip("needs two replicas")
+	}
+	w := enter(t, setup{alone: true})
+	w.admin = w.dial(w.tg.at(1, w.node))
+	survivor := w.tg.at(1, w.node)
+	produced := func() { w.produce(w.p(0), 5) }
+	produced()
+	m := w.memberAt(0)
+	m.takes("0-4x1", w.p(0))
+	produced()
+	continued := m.over(w.dial(survivor))
+	continued.takes("5-9x1")
+	produced()
+	r := w.memberAt(0)
+	r.takes("10-14x1", w.p(0))
+	produced()
+	reopened := r.over(w.dial(survivor))
+	reopened.epoch = 0
+	reopened.takes("15-19x1", w.p(0))
+	other := w.memberAt(1)
+	other.getsNone(w.p(0))
+
+	killServer(w, m)
+	killed := time.Now()
+	other.gathers("0-14x2", w.p(0))
+	if took := time.Since(killed); took > 10*time.Second {
+		t.Errorf("free after %v", took)
+	}
+	continued.refused(continued.fetching(), kerr.ShareSessionNotFound)
+	continued.refused(continued.acknowledging(), kerr.ShareSessionNotFound)
+	reopened.ack(nil, w.p(0), accept(15, 19))
+	other.ack(nil, w.p(0), accept(0, 14))
+	w.lagBecomes(w.p(0), 0)
+	serverBack(w)
 }
 
 // offsets are all of "0-1x1 5-5x2".

@@ -21,6 +21,10 @@ func TestCheck091_HolesAndMarkersDoNotStall(t *testing.T) {
 		w.put(w.p(0), batch{n: 1, key: "b"}) // 1
 		w.put(w.p(0), batch{n: 3, key: "a"}) // 2-4, of which 4 stays
 		w.put(w.p(0), batch{n: 1, key: "c"}) // 5
+		had := w.anotherGroup("-had")        // has had the records before they go
+		before := had.memberAt(0)
+		before.takes("0-5x1", w.p(0))
+		before.ack(nil, w.p(0), release(0, 5))
 		// The active segment is not compacted; it ends when something is appended after segment.ms.
 		w.until("compaction", 60*time.Second, func() error {
 			w.put(w.p(0), batch{n: 1, key: "end"})
@@ -46,6 +50,18 @@ func TestCheck091_HolesAndMarkersDoNotStall(t *testing.T) {
 		w.lagBecomes(w.p(0), 0)
 		more := w.put(w.p(0), batch{n: 1, key: "more"})
 		m.takes(fmt.Sprintf("%d-%dx1", more, more), w.p(0))
+		// There what comes before the first batch that is left is finished, and comes no more. (The replica that had read it
+		// may still have it.)
+		after := had.memberAt(1)
+		for last := int64(-1); last < more; {
+			got := offsets(after.take(w.p(0)))
+			if last < 0 && got[0] != batches[0].first {
+				t.Fatalf("acquired %v, the log begins with %v", got, batches)
+			}
+			last = got[len(got)-1]
+			after.ack(nil, w.p(0), accept(got[0], last))
+		}
+		had.lagBecomes(w.p(0), 0)
 	})
 	t.Run("transaction markers", func(t *testing.T) {
 		w := start(t, setup{})
@@ -135,6 +151,32 @@ func TestCheck093_DeletedRecordsAreSkipped(t *testing.T) {
 	w.is("acquired", got, "20-39x1")
 	m.ack(nil, w.p(0), accept(3, 4)) // of what is gone: no error, no effect
 	m.ack(nil, w.p(0), accept(20, 39))
+	w.lagBecomes(w.p(0), 0)
+}
+
+// As by DeleteRecords, but the log start moves to the border of a segment, by itself.
+func TestRecordsThatRetentionTakesAreSkipped(t *testing.T) {
+	w := enter(t, setup{topic: map[string]string{"segment.ms": "600000", "retention.ms": "-1"}})
+	old := time.Now().Add(-2 * time.Hour)
+	w.put(w.p(0), batch{n: 5, at: old})
+	w.put(w.p(0), batch{n: 5, at: old})
+	w.produce(w.p(0), 5) // 10-14, in a segment of its own
+	m := w.member()
+	w.is("first", m.takeBy(maxRecords(10), w.p(0)), "0-9x1")
+	m.ack(nil, w.p(0), accept(0, 2), release(5, 7))
+	w.setTopic(w.main, "retention.ms", "3600000")
+	w.until("retention", 60*time.Second, func() error {
+		if start := w.startOffset(w.p(0)); start != 10 {
+			return fmt.Errorf("log start %d", start)
+		}
+		return nil
+	})
+	if d := allowed().logStartDelay; d > 0 {
+		<-time.After(d) // nothing tells from outside when it has heard
+	}
+	m.gathers("10-14x1", w.p(0))
+	m.ack(nil, w.p(0), accept(3, 4), accept(8, 9)) // of what is gone: no error, no effect
+	m.ack(nil, w.p(0), accept(10, 14))
 	w.lagBecomes(w.p(0), 0)
 }
 

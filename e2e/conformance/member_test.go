@@ -301,11 +301,23 @@ func (m *member) takes(want string, parts ...tp) {
 // of their offsets. It is for records that become free one by one or at some moment.
 func (m *member) gathers(want string, p tp) {
 	m.w.Helper()
+	m.gathersOver(want, p)
+}
+
+// gathersOver is gathers where fetches may meet errors that pass.
+func (m *member) gathersOver(want string, p tp, passing ...*kerr.Error) {
+	m.w.Helper()
 	var got []string
 	m.w.until(want, 30*time.Second, func() error {
 		req := m.fetching(p)
 		req.MaxWaitMillis = 100
-		if a := m.do(req).acquired(p); a != "" {
+		f := m.do(req)
+		for _, e := range passing {
+			if part := f.part(p); part != nil && part.ErrorCode == e.Code {
+				return e
+			}
+		}
+		if a := f.acquired(p); a != "" {
 			got = append(got, strings.Fields(a)...)
 		}
 		if g := joinRanges(got); g != joinRanges(strings.Fields(want)) {

@@ -90,7 +90,7 @@ func (w *world) put(p tp, b batch) int64 {
 		topic := kmsg.NewProduceRequestTopic()
 		topic.Topic, topic.Partitions = p.name, append(topic.Partitions, part)
 		req.Topics = append(req.Topics, topic)
-		got := ask[*kmsg.ProduceResponse](w, w.admin, req).Topics[0].Partitions[0]
+		got := ask[*kmsg.ProduceResponse](w, w.leaderOf(p), req).Topics[0].Partitions[0]
 		base = got.BaseOffset
 		return kerr.ErrorForCode(got.ErrorCode)
 	})
@@ -171,19 +171,25 @@ func (x *txn) end(p tp, commit bool) {
 	})
 }
 
-// endOffset is the high watermark.
-func (w *world) endOffset(p tp) int64 {
+// endOffset is the high watermark, startOffset the first offset that is still there.
+func (w *world) endOffset(p tp) int64   { w.Helper(); return w.listOffset(p, -1) }
+func (w *world) startOffset(p tp) int64 { w.Helper(); return w.listOffset(p, -2) }
+
+func (w *world) listOffset(p tp, at int64) (offset int64) {
 	w.Helper()
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Version, req.ReplicaID = 5, -1
 	part := kmsg.NewListOffsetsRequestTopicPartition()
-	part.Partition, part.Timestamp = p.p, -1
+	part.Partition, part.Timestamp = p.p, at
 	topic := kmsg.NewListOffsetsRequestTopic()
 	topic.Topic, topic.Partitions = p.name, append(topic.Partitions, part)
 	req.Topics = append(req.Topics, topic)
-	got := ask[*kmsg.ListOffsetsResponse](w, w.admin, req).Topics[0].Partitions[0]
-	w.code("ListOffsets", got.ErrorCode, nil)
-	return got.Offset
+	w.until("ListOffsets", 30*time.Second, func() error { // others hear of a new leader a moment before itself
+		got := ask[*kmsg.ListOffsetsResponse](w, w.leaderOf(p), req).Topics[0].Partitions[0]
+		offset = got.Offset
+		return kerr.ErrorForCode(got.ErrorCode)
+	})
+	return offset
 }
 
 // deleteRecords moves the log start.

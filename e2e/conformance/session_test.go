@@ -253,6 +253,26 @@ func TestCheck059_ClosingAnotherConnectionFreesNothing(t *testing.T) {
 	m.ack(nil, w.p(0), accept(0, 4))
 }
 
+// A session that is opened anew, here by way of another replica, leaves the records of the old one with the member, also
+// when the old one's connection closes at last.
+func TestReopenedSessionKeepsWhatTheMemberHolds(t *testing.T) {
+	w := enter(t, setup{})
+	w.produce(w.p(0), 5)
+	m, other := w.memberAt(0), w.member()
+	m.takes("0-4x1", w.p(0))
+	again := m.over(w.dial(w.tg.at(1, w.node)))
+	again.epoch = 0
+	again.getsNone(w.p(0))
+	w.produce(w.p(0), 5)
+	again.takes("5-9x1")
+	m.c.Close()
+	for range 4 {
+		other.getsNone(w.p(0))
+	}
+	again.ack(nil, w.p(0), accept(0, 9))
+	w.lagBecomes(w.p(0), 0)
+}
+
 // The smoke run idles for 25 s instead of 5 minutes.
 func TestCheck060_IdleSessionStaysValid(t *testing.T) {
 	idle := 25 * time.Second

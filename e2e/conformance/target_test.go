@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kshare/e2e/harness"
 )
@@ -39,13 +40,24 @@ type differences struct {
 	// deadLetterPrefixAtOnce: the name of a dead letter topic without the prefix is refused when it is set, not only when
 	// there are dead letters.
 	deadLetterPrefixAtOnce bool
+	// logStartDelay: so long may records that retention took be delivered yet, because what is read ahead of fetches hears
+	// of the new log start with the next answer from upstream.
+	logStartDelay time.Duration
+	// statesAtLeader: a broker has the state of what it leads alone. Elsewhere acknowledgements fail, and with a new leader
+	// all that was acquired is forgotten.
+	statesAtLeader bool
+	// lostLeaderEpoch: CurrentLeader of a partition without a leader has its epoch.
+	lostLeaderEpoch bool
+	// cutIsLost: records that come to stand where an unclean election has cut the log are not delivered below the start offset.
+	cutIsLost bool
 }
 
 func allowed() differences {
 	if native() {
-		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true, deadLetterGuard: true}
+		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true, deadLetterGuard: true,
+			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
-	return differences{noHint: -1, deadLetterPrefixAtOnce: true}
+	return differences{noHint: -1, logStartDelay: time.Second, deadLetterPrefixAtOnce: true}
 }
 
 // The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.
@@ -63,15 +75,19 @@ var shareSettings = map[string]string{
 
 // guardSettings: access is open unless a test denies it.
 var guardSettings = map[string]string{
-	"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-	"allow.everyone.if.no.acl.found": "true",
-	"log.cleaner.backoff.ms":         "300", // compaction is waited for
+	"authorizer.class.name":           "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+	"allow.everyone.if.no.acl.found":  "true",
+	"log.cleaner.backoff.ms":          "300", // compaction is waited for, and retention
+	"log.retention.check.interval.ms": "500",
+	"log.initial.task.delay.ms":       "500",
 }
 
 // openSettings: without an authorizer. With one, Kafka 4.4.0 fails a ShareFetch whole (UNKNOWN_SERVER_ERROR, a null
 // pointer) if the session holds a topic id that it does not know.
 var openSettings = map[string]string{
-	"log.cleaner.backoff.ms": "300",
+	"log.cleaner.backoff.ms":          "300",
+	"log.retention.check.interval.ms": "500",
+	"log.initial.task.delay.ms":       "500",
 }
 
 type target struct {
@@ -82,12 +98,12 @@ type target struct {
 
 // startOpen and startGuarded start what tests run on, at its first use. kshare is always over a guarded Kafka.
 var (
-	startOpen    = sync.OnceValues(func() (*target, error) { return startNative(openSettings) })
+	startOpen    = sync.OnceValues(func() (*target, error) { return startNative(1, openSettings) })
 	startGuarded = sync.OnceValues(func() (*target, error) {
 		if native() {
-			return startNative(guardSettings)
+			return startNative(1, guardSettings)
 		}
-		return startKshare()
+		return startKshare(1, guardSettings)
 	})
 )
 
@@ -98,22 +114,22 @@ func startTarget(guarded bool) (*target, error) {
 	return startGuarded()
 }
 
-func startNative(settings map[string]string) (*target, error) {
+func startNative(brokers int, settings map[string]string) (*target, error) {
 	config := maps.Clone(settings)
 	maps.Copy(config, shareSettings)
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), ShareGroups: true, Config: config})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), Nodes: brokers, ShareGroups: true, Config: config})
 	if err != nil {
 		return nil, err
 	}
 	return &target{bootstrap: k.Bootstrap, kafka: k}, nil
 }
 
-func startKshare() (*target, error) {
+func startKshare(brokers int, settings map[string]string) (*target, error) {
 	version := os.Getenv("E2E_KAFKA")
 	if version == "" {
 		version = suite.Version("KAFKA_OLD")
 	}
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Config: guardSettings})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers, Config: settings})
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +147,14 @@ func startKshare() (*target, error) {
 	}
 	suite.OnClose(rs.Close)
 	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs}, nil
+}
+
+// count is the number of replicas to ask; on native there is only the node itself.
+func (tg *target) count() int {
+	if tg.replicas == nil {
+		return 1
+	}
+	return tg.replicas.Count()
 }
 
 // at is the address of a node as replica i serves it; on native there is only the node.

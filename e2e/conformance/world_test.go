@@ -162,61 +162,6 @@ func (w *world) leader() string {
 	return net.JoinHostPort(b[0].Host, strconv.Itoa(int(b[0].Port)))
 }
 
-func (w *world) createTopic(name string, partitions int, configs map[string]string) topic {
-	w.Helper()
-	made, err := w.tryCreateTopic(name, partitions, configs)
-	if err != nil {
-		w.Fatalf("create topic %s: %v", name, err)
-	}
-	return made
-}
-
-func (w *world) tryCreateTopic(name string, partitions int, configs map[string]string) (topic, error) {
-	w.Helper()
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.Version, req.TimeoutMillis = 7, 20_000
-	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, int32(partitions), 1
-	for key, value := range configs {
-		c := kmsg.NewCreateTopicsRequestTopicConfig()
-		c.Name, c.Value = key, &value
-		rt.Configs = append(rt.Configs, c)
-	}
-	req.Topics = append(req.Topics, rt)
-	made := ask[*kmsg.CreateTopicsResponse](w, w.admin, req).Topics[0]
-	if made.ErrorCode != 0 {
-		return topic{}, kerr.ErrorForCode(made.ErrorCode)
-	}
-	w.until("leaders of "+name, 20*time.Second, func() error {
-		req := kmsg.NewPtrMetadataRequest()
-		req.Version = 12
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = &name
-		req.Topics = append(req.Topics, rt)
-		got := ask[*kmsg.MetadataResponse](w, w.admin, req).Topics[0]
-		if got.ErrorCode != 0 || got.TopicID != made.TopicID || len(got.Partitions) != partitions {
-			return fmt.Errorf("%w, id %x, %d partitions", kerr.ErrorForCode(got.ErrorCode), got.TopicID, len(got.Partitions))
-		}
-		for _, p := range got.Partitions {
-			if p.ErrorCode != 0 {
-				return kerr.ErrorForCode(p.ErrorCode)
-			}
-		}
-		return nil
-	})
-	return topic{name, made.TopicID}, nil
-}
-
-func (w *world) deleteTopic(t topic) {
-	w.Helper()
-	req := kmsg.NewPtrDeleteTopicsRequest()
-	req.Version, req.TimeoutMillis = 6, 20_000
-	rt := kmsg.NewDeleteTopicsRequestTopic()
-	rt.TopicID = t.id
-	req.Topics = append(req.Topics, rt)
-	w.code("DeleteTopics", ask[*kmsg.DeleteTopicsResponse](w, w.admin, req).Topics[0].ErrorCode, nil)
-}
-
 const groupResource = kmsg.ConfigResourceType(32)
 
 // set sets a config of a group and waits until it is to be seen.
@@ -313,11 +258,14 @@ func (j *joined) beat(topics ...topic) {
 	})
 }
 
-// findCoordinator makes a new broker create the topic that coordinators keep their state in.
+// findCoordinator makes a new broker create the topic that coordinators keep their state in, and goes to the group's one.
 func (j *joined) findCoordinator() {
+	j.w.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorKeys = 4, []string{j.group}
-	ask[*kmsg.FindCoordinatorResponse](j.w, j.w.admin, req)
+	if c := ask[*kmsg.FindCoordinatorResponse](j.w, j.w.admin, req).Coordinators[0]; c.ErrorCode == 0 {
+		j.w.admin = j.w.dial(net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
+	}
 }
 
 // leave ends the membership.
@@ -388,4 +336,14 @@ func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kms
 		}
 		return nil
 	})
+}
+
+// anotherGroup is the same world for another group, which reads the topic from the earliest record on.
+func (w *world) anotherGroup(suffix string) *world {
+	w.Helper()
+	other := *w
+	other.group += suffix
+	other.set(other.group, "share.auto.offset.reset", "earliest")
+	other.join(other.group, other.main)
+	return &other
 }

@@ -166,17 +166,33 @@ func (k *Kafka) waitReady() error {
 	})
 }
 
-// RestartNode stops node i (counted from 0) as an operator does, starts it again, and
-// waits until the whole cluster serves and no replica is behind.
-func (k *Kafka) RestartNode(i int) error {
-	if err := k.Nodes[i].Stop(60 * time.Second); err != nil {
-		return err
-	}
+// StopNode stops node i (counted from 0) as an operator does.
+func (k *Kafka) StopNode(i int) error { return k.Nodes[i].Stop(60 * time.Second) }
+
+// StartNode starts node i, which must not be running, and does not wait for it.
+func (k *Kafka) StartNode(i int) error {
 	p, err := k.start[i]()
-	if err != nil {
+	if err == nil {
+		k.Nodes[i] = p
+	}
+	return err
+}
+
+// RestartNode stops node i as an operator does, starts it again, and waits until the
+// whole cluster serves and no replica is behind.
+func (k *Kafka) RestartNode(i int) error {
+	if err := k.StopNode(i); err != nil {
 		return err
 	}
-	k.Nodes[i] = p
+	if err := k.StartNode(i); err != nil {
+		return err
+	}
+	return k.WaitInSync()
+}
+
+// WaitInSync waits until the whole cluster serves, every partition has a leader, and
+// all its replicas are in sync.
+func (k *Kafka) WaitInSync() error {
 	if err := k.waitReady(); err != nil {
 		return err
 	}
