@@ -1,15 +1,12 @@
 package coordinator
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Describe shows a group for ShareGroupDescribe (key 77). Members whose session is over are removed first, so a
 // group whose members all died reads as Empty.
 func (s *Service) Describe(ctx context.Context, group string) (Description, error) {
 	if group == "" {
-		return Description{}, &Error{Kind: ErrInvalidGroupID, Message: "GroupId can't be empty."}
+		return Description{}, invalidGroupID()
 	}
 	var d Description
 	overdue := false
@@ -38,28 +35,8 @@ func (s *Service) Describe(ctx context.Context, group string) (Description, erro
 // Delete removes a group that has no members (DeleteGroups). Its configs stay; its share-partitions lose their
 // initialization, so a group of that id made later starts by the reset policy.
 func (s *Service) Delete(ctx context.Context, group string) error {
-	if group == "" {
-		return &Error{Kind: ErrInvalidGroupID, Message: "GroupId can't be empty."}
-	}
-	exists := false
-	if _, err := s.view(ctx, group, 0, func(g *Group) { exists = g.exists }); err != nil {
+	if err := s.changeEmpty(ctx, group, Delete{AsOf: s.asOf()}); err != nil {
 		return err
-	}
-	code := CodeGroupMissing
-	if exists {
-		results, err := s.submit(ctx, group, s.local(group), EncodeOp(nil, Delete{AsOf: s.asOf()}))
-		if err != nil {
-			return s.retriable(group, err)
-		}
-		if code, err = DecodeCodeResult(results[0]); err != nil {
-			return unavailable(err)
-		}
-	}
-	switch code {
-	case CodeNonEmpty:
-		return &Error{Kind: ErrNonEmptyGroup, Message: fmt.Sprintf("Group %s has members.", group)}
-	case CodeGroupMissing:
-		return s.notFound(ctx, group, "Group %s not found.")
 	}
 	s.index.drop(indexGroup + group)
 	if err := s.store.RemoveFromIndex(ctx, indexGroup+group); err != nil {
@@ -72,9 +49,15 @@ func (s *Service) Delete(ctx context.Context, group string) error {
 
 // Initialized returns the starting point of a share-partition, and false if it has none. Redis is asked only where
 // this replica does not know of one.
-func (s *Service) Initialized(ctx context.Context, group string, topic [16]byte, partition int32) (start Initialized, ok bool, err error) {
+func (s *Service) Initialized(ctx context.Context, group string, topic [16]byte, partition int32) (Initialized, bool, error) {
+	return s.InitializedSince(ctx, group, topic, partition, 0)
+}
+
+// InitializedSince is Initialized where a starting point that is known here does not do if it is of an incarnation
+// before the given one.
+func (s *Service) InitializedSince(ctx context.Context, group string, topic [16]byte, partition int32, incarnation int64) (start Initialized, ok bool, err error) {
 	read := func(g *Group) { start, ok = g.Initialized(topic, partition) }
-	if s.group(group).Cached(read); ok {
+	if s.group(group).Cached(read); ok && start.Incarnation >= incarnation {
 		return start, true, nil
 	}
 	if _, err := s.view(ctx, group, 0, read); err != nil {

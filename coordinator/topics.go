@@ -212,6 +212,9 @@ func (g *Group) setOffsets(o SetOffsets, now int64) Code {
 	if code := g.empty(o.AsOf, now); code != CodeOK {
 		return code
 	}
+	if g.epoch == 0 { // as a broker leaves a group that was made for its offsets
+		g.epoch, g.assignmentEpoch = 1, 1
+	}
 	incarnation := g.nextIncarnation(now)
 	for _, news := range o.Topics {
 		t, _ := g.put(news.Topic)
