@@ -11,7 +11,7 @@ import (
 //	v2: flexible; v3: messages (Kafka 4.4)
 //
 // Behaviours: DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. The logs of its
-// share-partitions stay too, as of an incarnation that is over: a group made anew under the id starts by the reset policy.
+// share-partitions stay too, in a life without a start offset: a group made anew under the id starts by the reset policy.
 
 func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DeleteGroupsRequest)
@@ -24,11 +24,22 @@ func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, e
 		} else if !ok {
 			g.ErrorCode = codeGroupDenied
 		} else {
-			g.ErrorCode, g.ErrorMessage = coordinatorError(s.o.Groups.Delete(ctx, group))
+			g.ErrorCode, g.ErrorMessage = coordinatorError(s.deleteGroup(ctx, group))
 		}
 		resp.Groups = append(resp.Groups, g)
 	}
 	return resp, nil
+}
+
+func (s *Server) deleteGroup(ctx context.Context, group string) error {
+	before, err := s.o.Groups.Standing(ctx, group)
+	if err == nil {
+		err = s.o.Groups.Delete(ctx, group)
+	}
+	if err == nil {
+		s.endLives(ctx, group, before.Partitions)
+	}
+	return err
 }
 
 // splitDelete divides the list by what this replica knows to be share groups.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kshare/coordinator"
 	"kshare/proxy/upstream"
 	"kshare/sharestate"
 	"kshare/sharestate/statelog"
@@ -19,7 +20,7 @@ import (
 // Behaviours: existence and type of the group are not asked for; Topics null means every initialized partition
 // of topics that the client may DESCRIBE; named topics without that permission come last, with an error. StartOffset is
 // -1 until the first state write that a broker would have made. Lag is the partition's end less StartOffset less what is
-// finished behind it.
+// finished behind it, which is negative where the start offset was set beyond the end.
 
 func (s *Server) describeShareGroupOffsets(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DescribeShareGroupOffsetsRequest)
@@ -44,10 +45,10 @@ func (s *Server) describeOffsets(ctx context.Context, c *Conn, g kmsg.DescribeSh
 	} else if !ok {
 		return codeGroupDenied, nil
 	}
-	var err error
-	if g.Topics == nil {
-		out.Topics, err = s.initializedTopics(ctx, c, g.GroupID)
-	} else {
+	initialized, err := s.o.Groups.InitializedPartitions(ctx, g.GroupID) // as they are now, for all that follows
+	if err == nil && g.Topics == nil {
+		out.Topics, err = s.initializedTopics(ctx, c, initialized)
+	} else if err == nil {
 		out.Topics, err = s.namedTopics(ctx, c, g.Topics)
 	}
 	if err != nil {
@@ -58,11 +59,7 @@ func (s *Server) describeOffsets(ctx context.Context, c *Conn, g kmsg.DescribeSh
 }
 
 // initializedTopics lists the group's initialized partitions, without topics that the client may not DESCRIBE.
-func (s *Server) initializedTopics(ctx context.Context, c *Conn, group string) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
-	topics, err := s.o.Groups.InitializedPartitions(ctx, group)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) initializedTopics(ctx context.Context, c *Conn, topics []coordinator.TopicPartitions) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = t.Name
@@ -97,8 +94,7 @@ func (s *Server) namedTopics(ctx context.Context, c *Conn, topics []kmsg.Describ
 	var out, denied []kmsg.DescribeShareGroupOffsetsResponseGroupTopic
 	for _, t := range topics {
 		if !allowed[t.Topic] {
-			msg := text("Topic authorization failed.")
-			denied = append(denied, offsetsTopic(t.Topic, [16]byte{}, t.Partitions, codeTopicDenied, msg))
+			denied = append(denied, offsetsTopic(t.Topic, [16]byte{}, t.Partitions, codeTopicDenied, codeText(codeTopicDenied)))
 			continue
 		}
 		out = append(out, offsetsTopic(t.Topic, known[t.Topic].ID, t.Partitions, codeNone, nil))
@@ -152,7 +148,7 @@ func (s *Server) fillOffset(ctx context.Context, group string, tp upstream.TP, p
 		}
 		return
 	}
-	p.Lag = max(end-sum.StartOffset-sum.DeliveryComplete, 0)
+	p.Lag = end - sum.StartOffset - sum.DeliveryComplete
 }
 
 // summary is the share-partition's state as of now; StartOffset -1 where there is none.

@@ -96,6 +96,15 @@ func coordinatorError(err error) (int16, *string) {
 	return code, nil
 }
 
+// codeTexts are Kafka's messages for the codes that it never sends without one.
+var codeTexts = map[int16]string{
+	codeUnknownTopic: "This server does not host this topic-partition.",
+	codeTopicDenied:  "Topic authorization failed.",
+	codeGroupDenied:  "Group authorization failed.",
+}
+
+func codeText(code int16) *string { return text(codeTexts[code]) }
+
 // ackTrouble maps what went wrong with an acknowledgement that was not judged. KAFKA_STORAGE_ERROR makes clients send it
 // again; a share-partition without a log has never handed out anything.
 func ackTrouble(err error) int16 {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -375,8 +376,11 @@ func TestDeadReplicaIsNotBuriedBeforeTheGroupsAreKnown(t *testing.T) {
 	}
 }
 
-// gate is a way to Redis whose answers can be held back.
-type gate struct{ sync.RWMutex }
+// gate is a way to Redis whose answers can be held back, and all its messages be lost.
+type gate struct {
+	sync.RWMutex
+	deaf atomic.Bool
+}
 
 // newGate opens a gate to Redis for the replicas that are started next.
 func (w *world) newGate() *gate {
@@ -417,6 +421,9 @@ func (g *gate) pass(client, redis net.Conn) {
 		n, err := redis.Read(buf)
 		if err != nil {
 			return
+		}
+		if g.deaf.Load() && bytes.Contains(buf[:n], []byte("\r\nmessage\r\n")) {
+			continue
 		}
 		g.RLock()
 		_, err = client.Write(buf[:n])

@@ -164,6 +164,8 @@ func (s *Server) APIs() []API {
 		{Key: 79, Min: 1, Max: 2, Serve: s.shareAcknowledge},
 		{Key: 89, Max: -1, Serve: s.streamsGroupDescribe, Split: splitStreamsDescribe, Merge: mergeStreamsDescribe, Relayed: true},
 		{Key: 90, Min: 0, Max: 1, Serve: s.describeShareGroupOffsets},
+		{Key: 91, Min: 0, Max: 0, Serve: s.alterShareGroupOffsets},
+		{Key: 92, Min: 0, Max: 0, Serve: s.deleteShareGroupOffsets},
 	}...)
 }
 

@@ -43,7 +43,9 @@ type share struct {
 	// taking counts this replica's acquisitions under way.
 	taking atomic.Int32
 	// noted is the SPSO that was last noted for the checkpoint.
-	noted  atomic.Int64
+	noted atomic.Int64
+	// ahead is an incarnation of the log that the group was asked about, as it is beyond what was known of the group.
+	ahead  atomic.Int64
 	epochs epochs
 
 	mu      sync.Mutex

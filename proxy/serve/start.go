@@ -23,17 +23,20 @@ type sight struct {
 // ready makes the share-partition fit to be fetched from. The error is errUninitialized, errNoStart, or trouble with
 // Redis or upstream.
 func (sh *share) ready(ctx context.Context, cfg coordinator.Config) error {
-	key := sh.key
-	init, ok, err := sh.s.o.Groups.Initialized(ctx, key.group, key.ID, key.Partition)
+	init, err := sh.initialized(ctx, 0)
 	if err != nil {
 		return err
-	}
-	if !ok {
-		return errUninitialized
 	}
 	at, err := sh.look(ctx, init)
 	if err != nil {
 		return err
+	}
+	if at.incarnation > init.Incarnation && at.incarnation > sh.ahead.Load() {
+		// The group was changed, and this replica has not heard of it.
+		if init, err = sh.initialized(ctx, at.incarnation); err != nil {
+			return err
+		}
+		sh.ahead.Store(at.incarnation)
 	}
 	if at.incarnation < init.Incarnation {
 		op := sharestate.Reset{Offset: init.StartOffset, Incarnation: init.Incarnation}
@@ -48,6 +51,15 @@ func (sh *share) ready(ctx context.Context, cfg coordinator.Config) error {
 		return nil
 	}
 	return sh.start(ctx, cfg.AutoOffsetReset)
+}
+
+// initialized is the life that the group knows, asked for anew if the one that is known here is older.
+func (sh *share) initialized(ctx context.Context, since int64) (coordinator.Initialized, error) {
+	init, ok, err := sh.s.o.Groups.InitializedSince(ctx, sh.key.group, sh.key.ID, sh.key.Partition, since)
+	if err == nil && !ok {
+		err = errUninitialized
+	}
+	return init, err
 }
 
 // look reads the cached view, after fetching it or creating the log where need be.
