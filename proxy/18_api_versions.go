@@ -186,6 +186,9 @@ func (t *table) advertisedKeys(theirs []kmsg.ApiVersionsResponseApiKey) []kmsg.A
 		case r.max >= 0:
 			k.MaxVersion = min(k.MaxVersion, r.max)
 		}
+		if r.api != nil {
+			k.MaxVersion = max(k.MaxVersion, r.api.Max)
+		}
 		if k.MinVersion <= k.MaxVersion {
 			seen[k.ApiKey] = true
 			ours = append(ours, k)

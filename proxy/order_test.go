@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kshare/proxy/serve"
@@ -237,6 +238,55 @@ func TestSplitRequestIsAnsweredByBothSides(t *testing.T) {
 			req := &kmsg.ListGroupsRequest{Version: tt.version, StatesFilter: tt.states}
 			if got := w.ask(int32(corr), req).(*kmsg.ListGroupsResponse).Groups; len(got) != tt.want {
 				t.Errorf("node %d v%d states %v: %d groups, want %d: %v", node, tt.version, tt.states, len(got), tt.want, got)
+			}
+		}
+	}
+}
+
+// What kshare answers by itself, or adds to upstream's answer, does not end at what upstream knows.
+func TestVersionsBeyondUpstreamsAreServed(t *testing.T) {
+	versions := withoutShareGroups()
+	versions.SetMaxKeyVersion(42, 1)
+	up := startUpstream(t, kfake.MaxVersions(versions))
+	api := serve.API{Key: 42, Min: 0, Max: 3, Relayed: true,
+		Split: func(_ *serve.Server, body kmsg.Request) (own, theirs kmsg.Request) {
+			req := body.(*kmsg.DeleteGroupsRequest)
+			mine, rest := *req, *req
+			mine.Groups, rest.Groups = req.Groups[:1], req.Groups[1:]
+			switch {
+			case req.Groups[0] != "ours":
+				return nil, nil
+			case len(rest.Groups) == 0:
+				return &mine, nil
+			}
+			return &mine, &rest
+		},
+		Serve: func(_ context.Context, r *serve.Request) (kmsg.Response, error) {
+			resp := r.Body.(*kmsg.DeleteGroupsRequest).ResponseKind().(*kmsg.DeleteGroupsResponse)
+			resp.Groups = append(resp.Groups, kmsg.DeleteGroupsResponseGroup{Group: "ours", ErrorMessage: kmsg.StringPtr("said")})
+			return resp, nil
+		},
+		Merge: func(own, theirs kmsg.Response) kmsg.Response {
+			merged := own.(*kmsg.DeleteGroupsResponse)
+			merged.Groups = append(merged.Groups, theirs.(*kmsg.DeleteGroupsResponse).Groups...)
+			return merged
+		},
+	}
+	f := startProxy(t, setup{addrs: up.ListenAddrs(), apis: []serve.API{api}})
+	w := f.dial()
+	if got := rangesOf(w.ask(1, apiVersionsRequest(3)))[42]; got != (versionRange{0, 3}) {
+		t.Errorf("advertised %v", got)
+	}
+	for version := int16(0); version <= 3; version++ {
+		for _, groups := range [][]string{{"ours"}, {"ours", "theirs"}, {"theirs"}} {
+			resp := w.ask(2, &kmsg.DeleteGroupsRequest{Version: version, Groups: groups}).(*kmsg.DeleteGroupsResponse)
+			if len(resp.Groups) != len(groups) {
+				t.Fatalf("v%d, %v: %+v", version, groups, resp.Groups)
+			}
+			for i, g := range resp.Groups {
+				if said := g.ErrorMessage != nil; g.Group != groups[i] || said != (version == 3 && g.Group == "ours") {
+					t.Errorf("v%d: %+v", version, g)
+				}
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (c *conn) serveAPI(r request, rt route) error {
 	if err != nil {
 		return err
 	}
-	if p.own == nil {
+	if p.own == nil && p.theirs.GetVersion() == r.version {
 		return c.relayHeld(r, rt.rewriteOf(p.theirs))
 	}
 	if err := c.settle(); err != nil {
@@ -74,11 +74,11 @@ func (c *conn) divide(r request, api *serve.API) (parts, error) {
 	}
 	p := parts{}
 	p.own, p.theirs = api.Split(c.s.deps.split, body)
-	switch {
-	case p.own == nil:
+	if p.own == nil {
 		p.theirs = body
-	case p.theirs != nil:
-		// A filter that upstream does not know yet is kshare's to apply.
+	}
+	if p.theirs != nil {
+		// What upstream does not know yet, a filter for one, is kshare's to do.
 		p.theirs.SetVersion(min(p.theirs.GetVersion(), theirMax))
 	}
 	return p, nil
@@ -100,6 +100,10 @@ func (c *conn) answer(ctx context.Context, r request, rt route, p parts) (resp k
 		if theirs, err = c.askRewritten(ctx, p.theirs, rt.rewriteOf(p.theirs)); err != nil {
 			return nil, err
 		}
+	}
+	if p.own == nil {
+		theirs.SetVersion(r.version)
+		return theirs, nil
 	}
 	own, err := rt.api.Serve(ctx, &serve.Request{Body: p.own, ClientID: r.clientName(), Conn: c.peer, Theirs: theirs})
 	if err == nil && own == nil {

@@ -23,6 +23,8 @@ var (
 	codeUnknownTopicID   = kerr.UnknownTopicID.Code
 	codeTopicDenied      = kerr.TopicAuthorizationFailed.Code
 	codeGroupDenied      = kerr.GroupAuthorizationFailed.Code
+	codeClusterDenied    = kerr.ClusterAuthorizationFailed.Code
+	codeUnsupported      = kerr.UnsupportedVersion.Code
 	codeInvalidRequest   = kerr.InvalidRequest.Code
 	codeInvalidState     = kerr.InvalidRecordState.Code
 	codeSessionNotFound  = kerr.ShareSessionNotFound.Code

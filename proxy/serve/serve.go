@@ -55,13 +55,14 @@ type API struct {
 	// Serve answers. ctx ends when the client goes away or at the drain deadline. An error means a bug or an
 	// unsupported request: the connection is closed with a reason.
 	Serve func(ctx context.Context, r *Request) (kmsg.Response, error)
-	// Split says, for an API that upstream has too, what kshare answers and what upstream answers. own nil = relay the
-	// request as it is; theirs nil = served whole.
+	// Split says, for an API that upstream has too, what kshare answers and what upstream answers. own nil = all of it is
+	// upstream's; theirs nil = served whole.
 	Split func(s *Server, body kmsg.Request) (own, theirs kmsg.Request)
 	// Merge joins the answers to the two parts that Split made.
 	Merge func(own, theirs kmsg.Response) kmsg.Response
-	// Relayed: the key exists upstream, so advertise upstream's range clamped to what kmsg knows; Min-Max is what
-	// kshare can answer when upstream lacks the key; Max -1 = nothing.
+	// Relayed: the key exists upstream, so advertise upstream's range clamped to what kmsg knows, but at least to Max:
+	// what kshare answers goes by the client's version, and upstream is asked in its own newest. Min-Max is what kshare
+	// can answer when upstream lacks the key; Max -1 = nothing.
 	Relayed bool
 	// Head is set where the first strings of a request's body already tell that all of it is upstream's.
 	Head *Head
@@ -158,6 +159,7 @@ func (s *Server) APIs() []API {
 		{Key: 42, Min: 0, Max: 3, Serve: s.deleteGroups, Split: splitDelete, Merge: mergeDelete, Relayed: true},
 		{Key: 44, Min: 0, Max: 1, Serve: s.incrementalAlterConfigs, Split: splitIncrementalAlter, Merge: mergeIncrementalAlter, Relayed: true},
 		{Key: 69, Max: -1, Serve: s.consumerGroupDescribe, Split: splitConsumerDescribe, Merge: mergeConsumerDescribe, Relayed: true},
+		{Key: 74, Min: 1, Max: 1, Serve: s.listConfigResources, Split: splitConfigList, Merge: mergeConfigList, Relayed: true},
 		{Key: 76, Min: 1, Max: 1, Serve: s.shareGroupHeartbeat},
 		{Key: 77, Min: 1, Max: 1, Serve: s.shareGroupDescribe},
 		{Key: 78, Min: 1, Max: 2, Serve: s.shareFetch},
