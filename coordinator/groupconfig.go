@@ -83,10 +83,11 @@ type groupKey struct {
 	kind int8
 	// broker is the broker setting that gives the default; where empty, def does.
 	broker, def string
-	// low and high are the bounds of an integer.
+	// least bounds an integer for good; low and high are the broker's bounds.
+	least     int32
 	low, high func(*BrokerConfig) int32
-	// check refuses values of a text; nil takes any.
-	check func(*BrokerConfig, string) error
+	// check tells what is wrong with the value of a text, "" if nothing; nil takes any.
+	check func(*BrokerConfig, string) string
 	// internal keys are listed only where set.
 	internal bool
 	doc      string
@@ -96,7 +97,7 @@ type groupKey struct {
 var groupKeys = []groupKey{
 	{name: keyDeadLetterCopy, kind: TypeBoolean, def: "false",
 		doc: "Whether a dead letter carries the key and value of the record that was given up."},
-	{name: keyDeadLetterTopic, kind: TypeString, def: "", check: (*BrokerConfig).CheckDeadLetterTopic,
+	{name: keyDeadLetterTopic, kind: TypeString, def: "", check: checkDeadLetterTopic,
 		doc: "The topic that records go to when they are rejected or reach the delivery count limit. Empty turns dead letters off."},
 	{name: keyAssignmentInterval, kind: TypeInt, broker: "group.share.assignment.interval.ms",
 		low:  func(b *BrokerConfig) int32 { return b.MinAssignmentIntervalMs },
@@ -105,23 +106,23 @@ var groupKeys = []groupKey{
 	{name: keyAssignorOffload, kind: TypeBoolean, broker: "group.share.assignor.offload.enable", internal: true,
 		doc: "Whether the assignment may be computed apart from the heartbeat. kshare always computes it with the heartbeat."},
 	{name: keyAutoOffsetReset, kind: TypeString, def: "latest",
-		check: func(_ *BrokerConfig, v string) error { _, err := parseOffsetReset(v); return err },
+		check: checkOffsetReset,
 		doc:   "Where consumption of a share-partition without a start offset begins: latest, earliest, or by_duration:<ISO-8601 duration> for the records of the last so-and-so long."},
-	{name: keyDeliveryLimit, kind: TypeInt, broker: "group.share.delivery.count.limit",
+	{name: keyDeliveryLimit, kind: TypeInt, least: 2, broker: "group.share.delivery.count.limit",
 		low:  func(b *BrokerConfig) int32 { return b.MinDeliveryLimit },
 		high: func(b *BrokerConfig) int32 { return b.MaxDeliveryLimit },
 		doc:  "How often a record is delivered at most before it is given up."},
-	{name: keyHeartbeatInterval, kind: TypeInt, broker: "group.share.heartbeat.interval.ms",
+	{name: keyHeartbeatInterval, kind: TypeInt, least: 1, broker: "group.share.heartbeat.interval.ms",
 		low:  func(b *BrokerConfig) int32 { return b.MinHeartbeatIntervalMs },
 		high: func(b *BrokerConfig) int32 { return b.MaxHeartbeatIntervalMs },
 		doc:  "The time in milliseconds that members are told to leave between heartbeats."},
 	{name: keyIsolationLevel, kind: TypeString, def: readUncommitted, check: checkIsolationLevel,
 		doc: "Whether records of open and aborted transactions are delivered (read_uncommitted) or not (read_committed)."},
-	{name: keyMaxRecordLocks, kind: TypeInt, broker: "group.share.partition.max.record.locks",
+	{name: keyMaxRecordLocks, kind: TypeInt, least: 100, broker: "group.share.partition.max.record.locks",
 		low:  func(b *BrokerConfig) int32 { return b.MinMaxRecordLocks },
 		high: func(b *BrokerConfig) int32 { return b.MaxMaxRecordLocks },
 		doc:  "How many records of a share-partition may be in flight at a time."},
-	{name: keyLockDuration, kind: TypeInt, broker: "group.share.record.lock.duration.ms",
+	{name: keyLockDuration, kind: TypeInt, least: 1000, broker: "group.share.record.lock.duration.ms",
 		low:  func(b *BrokerConfig) int32 { return b.MinLockDurationMs },
 		high: func(b *BrokerConfig) int32 { return b.MaxLockDurationMs },
 		doc:  "How long in milliseconds a record is held for the member it was delivered to."},
@@ -132,7 +133,7 @@ var groupKeys = []groupKey{
 			"twice as long after each further delivery, up to share.release.backoff.max.ms. Other records go on meanwhile. 0 turns it off."},
 	{name: keyRenewEnable, kind: TypeBoolean, def: "true",
 		doc: "Whether members may renew their hold on a record."},
-	{name: keySessionTimeout, kind: TypeInt, broker: "group.share.session.timeout.ms",
+	{name: keySessionTimeout, kind: TypeInt, least: 1, broker: "group.share.session.timeout.ms",
 		low:  func(b *BrokerConfig) int32 { return b.MinSessionTimeoutMs },
 		high: func(b *BrokerConfig) int32 { return b.MaxSessionTimeoutMs },
 		doc:  "How long in milliseconds a member may be silent before it is removed from the group."},
@@ -174,40 +175,69 @@ func (b *BrokerConfig) CheckDeadLetterTopic(name string) error {
 	return nil
 }
 
-func checkIsolationLevel(_ *BrokerConfig, value string) error {
-	if value != readCommitted && value != readUncommitted {
-		return fmt.Errorf("must be %s or %s", readUncommitted, readCommitted)
+func checkDeadLetterTopic(b *BrokerConfig, value string) string {
+	err := b.CheckDeadLetterTopic(value)
+	switch {
+	case err == nil:
+		return ""
+	case strings.HasPrefix(value, "__"):
+		return keyDeadLetterTopic + ": DLQ topic name must not start with '__'"
 	}
-	return nil
+	return invalidValue(keyDeadLetterTopic, value, err.Error())
+}
+
+func checkIsolationLevel(_ *BrokerConfig, value string) string {
+	if value == readCommitted || value == readUncommitted {
+		return ""
+	}
+	return invalidValue(keyIsolationLevel, value, "String must be one of: "+readCommitted+", "+readUncommitted)
+}
+
+func checkOffsetReset(_ *BrokerConfig, value string) string {
+	if _, err := parseOffsetReset(value); err == nil {
+		return ""
+	}
+	return invalidValue(keyAutoOffsetReset, value, "Invalid value `"+value+"` for configuration "+keyAutoOffsetReset+
+		". The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.")
+}
+
+func invalidValue(key, value, why string) string {
+	return "Invalid value " + value + " for configuration " + key + ": " + why
 }
 
 func invalidConfig(format string, args ...any) error {
 	return &Error{Kind: ErrInvalidConfig, Message: fmt.Sprintf(format, args...)}
 }
 
-// parse returns the value as it is kept, or INVALID_CONFIG with Kafka's message where a user would see it.
+// parse returns the value as it is kept, or INVALID_CONFIG with Kafka's message.
 func (k groupKey) parse(b *BrokerConfig, value string) (string, error) {
-	value = strings.TrimSpace(value)
+	invalid := func(why string) error {
+		return invalidConfig("%s", invalidValue(k.name, value, why))
+	}
 	switch k.kind {
 	case TypeBoolean:
 		v, err := parseBool(value)
 		if err != nil {
-			return "", invalidConfig("Invalid value %s for configuration %s: must be true or false", value, k.name)
+			return "", invalid("Expected value to be either true or false")
 		}
 		return strconv.FormatBool(v), nil
 	case TypeInt:
 		v, err := parseInt32(value)
 		if err != nil {
-			return "", invalidConfig("Invalid value %s for configuration %s: not a number of type INT", value, k.name)
+			return "", invalid("Not a number of type INT")
+		}
+		if v < k.least {
+			return "", invalid(fmt.Sprintf("Value must be at least %d", k.least))
 		}
 		if low, high := k.low(b), k.high(b); v < low || v > high {
 			return "", invalidConfig("%s must be in the range %d to %d inclusive.", k.name, low, high)
 		}
 		return strconv.FormatInt(int64(v), 10), nil
 	}
+	value = strings.TrimSpace(value)
 	if k.check != nil {
-		if err := k.check(b, value); err != nil {
-			return "", invalidConfig("Invalid value %s for configuration %s: %v", value, k.name, err)
+		if wrong := k.check(b, value); wrong != "" {
+			return "", invalidConfig("%s", wrong)
 		}
 	}
 	return value, nil
@@ -243,7 +273,8 @@ func planConfig(b *BrokerConfig, g *Group, ops []ConfigOp, replace bool) (SetCon
 		case ConfigDelete:
 			plan.Delete = append(plan.Delete, op.Key)
 		case ConfigAppend, ConfigSubtract:
-			return SetConfig{}, invalidConfig("Config value append is not allowed for config key: %s", op.Key)
+			verb := map[ConfigOpKind]string{ConfigAppend: "APPEND", ConfigSubtract: "SUBTRACT"}[op.Op]
+			return SetConfig{}, invalidConfig("Can't %s to key %s because its type is not LIST.", verb, op.Key)
 		default:
 			return SetConfig{}, &Error{Kind: ErrInvalidRequest, Message: fmt.Sprintf("Unknown operation type %d for %s", op.Op, op.Key)}
 		}

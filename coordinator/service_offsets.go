@@ -65,7 +65,7 @@ func (s *Service) changeEmpty(ctx context.Context, group string, op Op) error {
 	}
 	switch code {
 	case CodeNonEmpty:
-		return &Error{Kind: ErrNonEmptyGroup, Message: fmt.Sprintf("Group %s has members.", group)}
+		return &Error{Kind: ErrNonEmptyGroup, Message: "The group is not empty."}
 	case CodeGroupMissing:
 		return s.notFound(ctx, group, "Group %s not found.")
 	}
@@ -73,5 +73,5 @@ func (s *Service) changeEmpty(ctx context.Context, group string, op Op) error {
 }
 
 func invalidGroupID() error {
-	return &Error{Kind: ErrInvalidGroupID, Message: "GroupId can't be empty."}
+	return &Error{Kind: ErrInvalidGroupID, Message: "The group id is invalid."}
 }
