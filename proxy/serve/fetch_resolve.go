@@ -64,12 +64,13 @@ func (f *fetch) topics(ctx context.Context) (map[[16]byte]topicAnswer, []string)
 	out := map[[16]byte]topicAnswer{}
 	var names []string
 	for _, it := range f.items {
-		if _, ok := out[it.part.ID]; ok {
+		before, asked := out[it.part.ID]
+		if asked && (!before.known || it.part.Partition < before.Partitions) {
 			continue
 		}
-		t, known, err := f.s.o.Upstream.TopicByID(ctx, it.part.ID)
+		t, known, err := f.s.o.Upstream.TopicOf(ctx, it.part.TP)
 		out[it.part.ID] = topicAnswer{t, known && err == nil, err}
-		if known && err == nil {
+		if known && err == nil && !asked {
 			names = append(names, t.Name)
 		}
 	}

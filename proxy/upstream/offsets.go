@@ -103,14 +103,11 @@ func (c *Client) EndOfEpoch(ctx context.Context, tp TP, epoch int32) (end int64,
 // leader finds the topic and who leads the partition, asking for metadata where it must.
 func (c *Client) leader(ctx context.Context, tp TP) (*topicEntry, partitionLeader, error) {
 	e, err := c.topics.entry(ctx, tp.ID)
+	if err == nil && e != nil && tp.Partition >= e.Partitions { // added since, perhaps
+		e, err = c.topics.entryAnew(ctx, e, tp)
+	}
 	if err != nil {
 		return nil, partitionLeader{}, err
-	}
-	if e != nil && tp.Partition >= e.Partitions { // added since, perhaps
-		if _, err := c.topics.ask(ctx, []string{e.Name}, nil); err != nil {
-			return nil, partitionLeader{}, err
-		}
-		e = c.topics.cachedID(tp.ID)
 	}
 	if e == nil {
 		return nil, partitionLeader{}, errNoSuch

@@ -20,7 +20,7 @@ const (
 	idleAge = 5 * time.Minute
 	// leaderAge is the age from which the word on who leads a partition is not held against a client that went elsewhere.
 	leaderAge = time.Second
-	// misses bounds the memory of topics that were not there.
+	// misses bounds the memory of topics and partitions that were not there.
 	misses = 10_000
 )
 
@@ -43,7 +43,7 @@ type topics struct {
 	mu     sync.Mutex
 	byID   map[[16]byte]*topicEntry
 	byName map[string]*topicEntry
-	missed *simplelru.LRU[any, time.Time] // by name (string) or id ([16]byte)
+	missed *simplelru.LRU[any, time.Time] // by name (string), id ([16]byte) or partition (TP)
 	next   *round
 	warned time.Time
 }
@@ -66,6 +66,41 @@ func (c *Client) TopicByID(ctx context.Context, id [16]byte) (Topic, bool, error
 		return Topic{}, false, err
 	}
 	return e.Topic, true, nil
+}
+
+// TopicOf is TopicByID for who wants a certain partition: where the topic is not known to have it, it may have been added
+// since, and upstream is asked, at most once a second.
+func (c *Client) TopicOf(ctx context.Context, tp TP) (Topic, bool, error) {
+	t := c.topics
+	e, err := t.entry(ctx, tp.ID)
+	if err == nil && e != nil && tp.Partition >= e.Partitions && !t.missedLately(tp) {
+		if now, err := t.entryAnew(ctx, e, tp); err == nil {
+			e = now
+		} // else what is known is the best there is
+	}
+	if err != nil || e == nil {
+		return Topic{}, false, err
+	}
+	return e.Topic, true, nil
+}
+
+// entryAnew asks for a topic again that is not known to have the partition.
+func (t *topics) entryAnew(ctx context.Context, e *topicEntry, tp TP) (*topicEntry, error) {
+	if _, err := t.ask(ctx, []string{e.Name}, nil); err != nil {
+		return nil, fmt.Errorf("topic %s: %w", e.Name, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e = t.byID[tp.ID]; e != nil && tp.Partition >= e.Partitions {
+		t.missed.Add(tp, time.Now())
+	}
+	return e, nil
+}
+
+func (t *topics) missedLately(key any) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.recentMiss(key)
 }
 
 // entry returns the topic of that id; nil if there is none.
