@@ -10,7 +10,8 @@ import (
 //
 //	v2: flexible; v3: messages (Kafka 4.4)
 //
-// Behaviours: DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. The logs of its
+// Behaviours: DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. None of the codes that are
+// answered here comes with a message, as Kafka 4.4.0 has it. The logs of its
 // share-partitions stay too, in a life without a start offset: a group made anew under the id starts by the reset policy.
 
 func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, error) {
@@ -24,7 +25,7 @@ func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, e
 		} else if !ok {
 			g.ErrorCode = codeGroupDenied
 		} else {
-			g.ErrorCode, g.ErrorMessage = coordinatorError(s.deleteGroup(ctx, group))
+			g.ErrorCode, _ = coordinatorError(s.deleteGroup(ctx, group))
 		}
 		resp.Groups = append(resp.Groups, g)
 	}

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,8 +13,8 @@ import (
 //
 //	v1: Kafka 4.1
 //
-// Behaviours: an unknown group, or one of another type, is GROUP_ID_NOT_FOUND with state Dead; a group whose
-// members hold a topic that the client may not DESCRIBE shows neither members nor state.
+// Behaviours: an unknown group, or one of another type, is GROUP_ID_NOT_FOUND, without a state; a group whose members hold
+// a topic that the client may not DESCRIBE shows neither members nor state.
 
 func (s *Server) shareGroupDescribe(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.ShareGroupDescribeRequest)
@@ -45,9 +44,6 @@ func (s *Server) describeGroup(ctx context.Context, c *Conn, group string, opera
 	d, err := s.o.Groups.Describe(ctx, group)
 	if err != nil {
 		g.ErrorCode, g.ErrorMessage = coordinatorError(err)
-		if errors.Is(err, coordinator.ErrGroupIDNotFound) {
-			g.GroupState = coordinator.StateDead
-		}
 		return g
 	}
 	if code, msg := s.mayDescribe(ctx, c, d); code != codeNone {

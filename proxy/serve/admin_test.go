@@ -82,7 +82,7 @@ func TestCheck117_DescribeShowsMembers(t *testing.T) {
 	if partitions == 0 {
 		t.Error("nothing is assigned")
 	}
-	if g := groups[1]; g.ErrorCode == 0 || g.GroupState != coordinator.StateDead || len(g.Members) != 0 {
+	if g := groups[1]; g.ErrorCode != codeNoSuchGroup || g.GroupState != "" || len(g.Members) != 0 {
 		t.Errorf("unknown group: %+v", g)
 	}
 	if groups[2].ErrorCode == 0 {
@@ -146,7 +146,7 @@ func TestCheck125_DeletedGroupStartsAnew(t *testing.T) {
 	}
 	del := kmsg.NewPtrDeleteGroupsRequest()
 	del.Version, del.Groups = 3, []string{"g"}
-	if g := a.r.ask(w.ctx, a.c, del).(*kmsg.DeleteGroupsResponse).Groups[0]; g.ErrorCode != coordinatorCode(coordinator.ErrNonEmptyGroup) {
+	if g := a.r.ask(w.ctx, a.c, del).(*kmsg.DeleteGroupsResponse).Groups[0]; g.ErrorCode != coordinatorCode(coordinator.ErrNonEmptyGroup) || g.ErrorMessage != nil {
 		t.Errorf("with members: %+v", g)
 	}
 	for _, m := range []*member{a, b} {
