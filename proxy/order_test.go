@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"kshare/proxy/serve"
 )
@@ -289,5 +292,38 @@ func TestVersionsBeyondUpstreamsAreServed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestUpstreamIsAskedOnlyWhatItKnows(t *testing.T) {
+	for version, want := range map[string]string{"3.9": "topic", "4.0": "topic group"} {
+		t.Run(version, func(t *testing.T) {
+			up := startUpstream(t, kfake.MaxVersions(kversion.FromString(version)))
+			var asked []string
+			up.ControlKey(32, func(r kmsg.Request) (kmsg.Response, error, bool) {
+				up.KeepControl()
+				for _, res := range r.(*kmsg.DescribeConfigsRequest).Resources {
+					asked = append(asked, res.ResourceName)
+				}
+				return r.ResponseKind(), nil, true
+			})
+			apis := (&serve.Server{}).APIs()
+			api := apis[slices.IndexFunc(apis, func(a serve.API) bool { return a.Key == 32 })]
+			api.Serve = func(_ context.Context, r *serve.Request) (kmsg.Response, error) { return r.Body.ResponseKind(), nil }
+			f := startProxy(t, setup{addrs: up.ListenAddrs(), apis: []serve.API{api}})
+			w := f.dial()
+			topic := kmsg.DescribeConfigsRequestResource{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "topic"}
+			group := kmsg.DescribeConfigsRequestResource{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "group"}
+			w.ask(1, &kmsg.DescribeConfigsRequest{Version: 4, Resources: []kmsg.DescribeConfigsRequestResource{topic, group}})
+			if got := strings.Join(asked, " "); got != want {
+				t.Errorf("upstream was asked about %q, want %q", got, want)
+			}
+			asked = nil
+			w.ask(2, &kmsg.DescribeConfigsRequest{Version: 4, Resources: []kmsg.DescribeConfigsRequestResource{group}})
+			if got, rest := strings.Join(asked, " "), strings.TrimPrefix(want, "topic"); got != strings.TrimSpace(rest) {
+				t.Errorf("upstream was asked about %q, want %q", got, rest)
+			}
+			w.ask(3, &kmsg.DescribeConfigsRequest{Version: 4})
+		})
 	}
 }

@@ -52,9 +52,10 @@ func (c *conn) serveAPI(r request, rt route) error {
 // was not advertised is treated as brokers do: the connection ends.
 func (c *conn) divide(r request, api *serve.API) (parts, error) {
 	upstreamHas, theirMax := false, int16(-1)
+	var ranges map[int16]versionRange
 	if api.Relayed || api.Split != nil {
-		ranges, err := c.upstreamRanges()
-		if err != nil {
+		var err error
+		if ranges, err = c.upstreamRanges(); err != nil {
 			return parts{}, err
 		}
 		var vr versionRange
@@ -76,6 +77,11 @@ func (c *conn) divide(r request, api *serve.API) (parts, error) {
 	p.own, p.theirs = api.Split(c.s.deps.split, body)
 	if p.own == nil {
 		p.theirs = body
+	}
+	if t := api.Trim; t != nil && p.own != nil && p.theirs != nil {
+		if vr, ok := ranges[t.Key]; !ok || vr.max < t.Version {
+			p.theirs = t.Cut(p.theirs)
+		}
 	}
 	if p.theirs != nil {
 		// What upstream does not know yet, a filter for one, is kshare's to do.

@@ -15,8 +15,8 @@ import (
 //	v1: synonyms and sources; v3: types and documentation; v4: flexible
 //
 // kshare answers for its own keys of a group (share.*, errors.deadletterqueue.*). Upstream is asked about the same group
-// for the keys that it may have (consumer.*, streams.*); that it does not know resource type 32, as older clusters do not,
-// is no error then. A group need not exist.
+// for the keys that it may have (consumer.*, streams.*). Before Kafka 4.0 there is no resource type 32, and a request with
+// it is refused as a whole; such an upstream is not asked. A group need not exist.
 
 func (s *Server) describeConfigs(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DescribeConfigsRequest)
@@ -103,6 +103,18 @@ func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	}
 	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
+
+// withoutGroups is for upstreams before 4.0, which are known by their ConsumerGroupHeartbeat (68): it has no v1.
+var withoutGroups = &Trim{Key: 68, Version: 1, Cut: func(theirs kmsg.Request) kmsg.Request {
+	req := theirs.(*kmsg.DescribeConfigsRequest)
+	req.Resources = slices.DeleteFunc(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
+		return r.ResourceType == kmsg.ConfigResourceTypeGroupConfig
+	})
+	if len(req.Resources) == 0 {
+		return nil
+	}
+	return req
+}}
 
 // mergeDescribe joins the answers: where both are about one group, upstream adds the keys that kshare does not own, and
 // what it has against the question does not count.
