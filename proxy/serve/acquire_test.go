@@ -292,6 +292,22 @@ func TestCheck093_DeletedRecordsAreSkippedWithoutError(t *testing.T) {
 	}
 }
 
+// A member holds the records that the log loses, and nothing else is free: their lag and their place in the window go
+// with the next fetch, not with the end of the lock.
+func TestLogStartPassesRecordsThatAreHeld(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 1, 10)
+	w.gets(a.open(topic), topic, entry{0, 9, 1})
+	b.open(topic)
+	w.deleteRecords("t", 0, 6)
+	w.eventually("the start offset at the log's start", func() bool {
+		w.gets(b.fetch(maxWait(100*time.Millisecond)), topic)
+		return w.reps[0].spso("g", topic.ID) == 6
+	})
+	if code := a.ackCode(topic, 0, accept(0, 9)); code != 0 {
+		t.Errorf("ack across the log start: code %d", code)
+	}
+}
+
 func (w *world) deleteRecords(topic string, partition int32, before int64) {
 	w.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()

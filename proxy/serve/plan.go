@@ -36,7 +36,7 @@ type plan struct {
 	avail int64
 	// max is the part of the record budget that the partition gets.
 	max int64
-	// logStart >= 0: upstream's log begins above the position; advance to it.
+	// logStart >= 0: upstream's log begins above the SPSO; advance to it.
 	logStart int64
 	// change: the leader changed; tell that first.
 	change *sharestate.LeaderChange
@@ -97,7 +97,7 @@ func (sh *share) read(ctx context.Context, v view, iso upstream.Isolation, b bou
 // planFrom turns what upstream shows into a plan.
 func planFrom(v view, got upstream.View, iso upstream.Isolation, b bounds) (*plan, error) {
 	p := &plan{from: v.Position, logStart: -1}
-	if got.LogStart > v.Position {
+	if got.LogStart > v.spso {
 		p.logStart = got.LogStart
 		return p, nil
 	}
