@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kshare/proxy/upstream"
+	"kshare/sharestate"
 )
 
 // The rules by which a fuzzed request is judged.
@@ -20,11 +21,13 @@ type asked struct {
 	renew, budget bool // budget: one of the limits is not 0
 	max           int32
 	mode          int8
+	named         map[upstream.TP]bool  // the partitions, with or without batches
 	acks          map[upstream.TP][]ack // the last entry with batches of each partition
 	forgets       bool
 }
 
 func (q *asked) name(id [16]byte, partition int32, acks []ack) {
+	q.named[tpOf(id, partition)] = true
 	if len(acks) > 0 {
 		q.acks[tpOf(id, partition)] = acks
 	}
@@ -33,7 +36,7 @@ func (q *asked) name(id [16]byte, partition int32, acks []ack) {
 func readFetch(r *kmsg.ShareFetchRequest) *asked {
 	q := &asked{fetch: true, version: r.Version, group: r.GroupID, member: r.MemberID, epoch: r.ShareSessionEpoch,
 		renew: r.IsRenewAck, budget: r.MaxBytes != 0 || r.MinBytes != 0 || r.MaxRecords != 0 || r.MaxWaitMillis != 0,
-		max: r.MaxRecords, mode: r.ShareAcquireMode, acks: map[upstream.TP][]ack{}, forgets: len(r.ForgottenTopicsData) > 0}
+		max: r.MaxRecords, mode: r.ShareAcquireMode, named: map[upstream.TP]bool{}, acks: map[upstream.TP][]ack{}, forgets: len(r.ForgottenTopicsData) > 0}
 	for _, t := range r.Topics {
 		for _, p := range t.Partitions {
 			var acks []ack
@@ -48,7 +51,7 @@ func readFetch(r *kmsg.ShareFetchRequest) *asked {
 
 func readAcknowledge(r *kmsg.ShareAcknowledgeRequest) *asked {
 	q := &asked{version: r.Version, group: r.GroupID, member: r.MemberID, epoch: r.ShareSessionEpoch, renew: r.IsRenewAck,
-		acks: map[upstream.TP][]ack{}}
+		named: map[upstream.TP]bool{}, acks: map[upstream.TP][]ack{}}
 	for _, t := range r.Topics {
 		for _, p := range t.Partitions {
 			var acks []ack
@@ -154,6 +157,45 @@ func (q *asked) valid(acks []ack) bool {
 	return true
 }
 
+// judgeAcks checks what was read of the acknowledgements, and that just the malformed ones are refused.
+func judgeAcks(t *testing.T, got *ackList, q *asked) {
+	if got.any != (len(q.acks) > 0) || len(got.parts) != len(q.named) {
+		t.Errorf("%d partitions, some with batches: %v; want %v of which %v", len(got.parts), got.any, q.named, q.acks)
+	}
+	for _, p := range got.parts {
+		want := q.acks[p.TP]
+		if !q.named[p.TP] || got.by[p.TP] != p || !slices.EqualFunc(p.batches, want, sameAck) {
+			t.Errorf("%v: %v, want %v", p.TP, p.batches, want)
+		}
+		valid := q.valid(want)
+		if p.refused == valid || p.refused && p.code != codeInvalidRequest || p.pending() != (valid && len(want) > 0) {
+			t.Errorf("%v: %v refused %v with code %d, valid: %v", p.TP, want, p.refused, p.code, valid)
+		}
+		first, releases := p.releases()
+		lowest, some := lowestReleased(want)
+		if some = some && valid; releases != some || some && first != lowest {
+			t.Errorf("%v: %v releases from %d (%v), want %d (%v)", p.TP, want, first, releases, lowest, some)
+		}
+	}
+}
+
+func sameAck(got sharestate.AckBatch, want ack) bool {
+	return got.First == want.first && got.Last == want.last &&
+		slices.EqualFunc(got.Types, want.types, func(g sharestate.AckType, w int8) bool { return int8(g) == w })
+}
+
+// lowestReleased is the first offset of all that are released.
+func lowestReleased(acks []ack) (lowest int64, some bool) {
+	for _, a := range acks {
+		for i, t := range a.types {
+			if o := a.first + int64(i); t == 2 && (!some || o < lowest) {
+				lowest, some = o, true
+			}
+		}
+	}
+	return lowest, some
+}
+
 // judge checks the answer, then the session, then what is left for another member.
 func (c *fuzzCase) judge(q *asked, code int16, answer []told) {
 	if want := c.code(q); code != want {
@@ -227,7 +269,7 @@ func (c *fuzzCase) judgeSession(q *asked, code int16) {
 // judgeRest checks that another member gets, once the first has gone, what was not settled, and nothing that was.
 func (c *fuzzCase) judgeRest(q *asked, code int16, answer []told) {
 	c.a.r.srv.ConnClosed(c.a.c)
-	b := c.a.r.member(c.a.group, "b").join("t")
+	b := c.a.r.member(c.a.group, "b") // to fetch, nobody needs to have joined
 	resp := b.open(c.topic)
 	defer b.r.srv.ConnClosed(b.c)
 	// A session that was replaced, and partitions that left it, keep their records locked.

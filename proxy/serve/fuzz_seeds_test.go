@@ -93,8 +93,13 @@ func fetchSeeds(f *testing.F) (out []*kmsg.ShareFetchRequest) {
 	}
 	add(1, with(fuzzTopic, 0, ack{0, 3, []int8{4, 1, 0, 2}}), renewal)
 	add(1, with(fuzzTopic, 0, ack{0, 3, []int8{4}}))
+	add(1, with(fuzzTopic, 0, ack{0, 3, []int8{4, 1, 0, 2}}), func(r *kmsg.ShareFetchRequest) { r.IsRenewAck = true })
 	add(1, with(fuzzTopic, 0, ack{-1 << 63, 1<<63 - 1, []int8{1}}))
+	add(1, with(fuzzTopic, 0, accept(0, 4)), with(fuzzTopic, 0, accept(0, 1), release(3, 4), release(6, 12)))
+	add(1, with(fuzzTopic, 0, accept(0, 4), accept(2, 6)))
+	add(1, with(fuzzTopic, 0, ack{0, 4, []int8{1, 2}}))
 	add(1, func(r *kmsg.ShareFetchRequest) { r.Version = 1 }, with(fuzzTopic, 0, release(0, 12)))
+	add(1, func(r *kmsg.ShareFetchRequest) { r.Version = 1 }, with(fuzzTopic, 0, ack{0, 0, []int8{4}}))
 	add(1, func(r *kmsg.ShareFetchRequest) { r.GroupID = nil })
 	add(1, func(r *kmsg.ShareFetchRequest) { r.ShareAcquireMode = 2 }, with(fuzzTopic, 0, accept(0, 12)))
 	return out

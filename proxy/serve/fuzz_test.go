@@ -69,6 +69,38 @@ func FuzzShareAcknowledge(f *testing.F) {
 	})
 }
 
+// FuzzShareRequestAcks goes only as far as the handlers read a request before they ask anybody, and so goes there often.
+func FuzzShareRequestAcks(f *testing.F) {
+	for _, req := range fetchSeeds(f) {
+		f.Add(true, req.Version == 2, req.AppendTo(nil))
+	}
+	for _, req := range acknowledgeSeeds(f) {
+		f.Add(false, req.Version == 2, req.AppendTo(nil))
+	}
+	f.Fuzz(func(t *testing.T, fetches, two bool, body []byte) {
+		if fetches {
+			req := kmsg.NewPtrShareFetchRequest()
+			if !decoded(req, two, body) {
+				return
+			}
+			got, q := (*Server)(nil).newFetch(nil, nil, req), readFetch(req)
+			judgeAcks(t, &got.acks, q)
+			take := q.epoch != -1 && !q.renew && req.MaxBytes > 0 && q.max > 0 && (q.mode == 0 || q.mode == 1)
+			if got.take != take || got.maxBytes > fetchMaxBytes || got.minBytes > got.maxBytes {
+				t.Errorf("take %v, want %v; %d to %d bytes", got.take, take, got.minBytes, got.maxBytes)
+			}
+			return
+		}
+		req := kmsg.NewPtrShareAcknowledgeRequest()
+		if !decoded(req, two, body) {
+			return
+		}
+		got := &fetch{}
+		got.takeAcks(req)
+		judgeAcks(t, &got.acks, readAcknowledge(req))
+	})
+}
+
 // decoded reads the body; more than a few KiB would only be slow.
 func decoded(req kmsg.Request, two bool, body []byte) bool {
 	req.SetVersion(1)
@@ -133,11 +165,9 @@ func (z *fuzzWorld) begin(t *testing.T) *fuzzCase {
 
 // remove deletes a case's group: the fake Redis gets slow with many keys.
 func (z *fuzzWorld) remove(group string) {
-	for _, id := range []string{"a", "b"} {
-		leave := kmsg.NewPtrShareGroupHeartbeatRequest()
-		leave.Version, leave.GroupID, leave.MemberID, leave.MemberEpoch = 1, group, id, -1
-		z.reps[0].ask(z.ctx, z.reps[0].conn(-1), leave)
-	}
+	leave := kmsg.NewPtrShareGroupHeartbeatRequest()
+	leave.Version, leave.GroupID, leave.MemberID, leave.MemberEpoch = 1, group, "a", -1
+	z.reps[0].ask(z.ctx, z.reps[0].conn(-1), leave)
 	req := kmsg.NewPtrDeleteGroupsRequest()
 	req.Version, req.Groups = 2, []string{group}
 	resp := z.reps[0].ask(z.ctx, z.reps[0].conn(-1), req).(*kmsg.DeleteGroupsResponse)
