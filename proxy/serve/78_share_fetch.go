@@ -105,7 +105,7 @@ func (s *Server) newFetch(c *Conn, cs *connState, req *kmsg.ShareFetchRequest) *
 			f.acks.add(upstream.TP{ID: t.TopicID, Partition: p.Partition}, fetchAcks(p.AcknowledgementBatches))
 		}
 	}
-	f.acks.validate(req.Version, req.IsRenewAck)
+	f.acks.validate(req.IsRenewAck)
 	return f
 }
 

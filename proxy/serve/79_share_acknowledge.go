@@ -62,7 +62,7 @@ func (f *fetch) takeAcks(req *kmsg.ShareAcknowledgeRequest) {
 			f.acks.add(upstream.TP{ID: t.TopicID, Partition: p.Partition}, plainAcks(p.AcknowledgementBatches))
 		}
 	}
-	f.acks.validate(req.Version, req.IsRenewAck)
+	f.acks.validate(req.IsRenewAck)
 }
 
 // resolveAcks makes the items: the partitions named, and when the session closes its own, to be released.

@@ -95,20 +95,17 @@ func ackBatch(first, last int64, types []int8) sharestate.AckBatch {
 }
 
 // validate refuses the partitions whose batches fail the checks that need no state.
-func (l *ackList) validate(version int16, renew bool) {
+func (l *ackList) validate(renew bool) {
 	for _, a := range l.parts {
-		if code := validateAcks(a.batches, version, renew); code != codeNone {
+		if code := validateAcks(a.batches, renew); code != codeNone {
 			a.refuse(code)
 		}
 	}
 }
 
-// validateAcks applies those checks to one partition's batches, in their order.
-func validateAcks(batches []sharestate.AckBatch, version int16, renew bool) int16 {
-	highest := sharestate.AckReject
-	if version >= 2 {
-		highest = sharestate.AckRenew
-	}
+// validateAcks applies those checks to one partition's batches, in their order. Renew needs a request that says so, which
+// version 1 cannot.
+func validateAcks(batches []sharestate.AckBatch, renew bool) int16 {
 	for i, b := range batches {
 		switch {
 		case b.First > b.Last,
@@ -118,7 +115,7 @@ func validateAcks(batches []sharestate.AckBatch, version int16, renew bool) int1
 			return codeInvalidRequest
 		}
 		for _, t := range b.Types {
-			if t < sharestate.AckGap || t > highest || t == sharestate.AckRenew && !renew {
+			if t < sharestate.AckGap || t > sharestate.AckRenew || t == sharestate.AckRenew && !renew {
 				return codeInvalidRequest
 			}
 		}
