@@ -35,7 +35,7 @@ func TestFetchErrors(t *testing.T) {
 		t.Run(c.err.Message, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, newCluster(t, kfake.NumBrokers(1)))
-			const show = 600 * time.Millisecond
+			const show = 1200 * time.Millisecond
 			f.patient(patience{show, time.Second, 30 * time.Second, time.Second})
 			topic := f.topic("t", 1)
 			f.produce("t", 0, 3, 1, 10)
