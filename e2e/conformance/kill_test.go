@@ -99,7 +99,14 @@ func TestDeadReplicasSessionsAreClosedByASurvivor(t *testing.T) {
 	if took := time.Since(killed); took > 10*time.Second {
 		t.Errorf("free after %v", took)
 	}
-	continued.refused(continued.fetching(), kerr.ShareSessionNotFound)
+	w.until("the end of the session", 10*time.Second, func() error { // it comes after that of the locks
+		code, _ := continued.open(continued.fetching())
+		if code == 0 {
+			return fmt.Errorf("served at epoch %d", continued.epoch-1)
+		}
+		w.code("ShareFetch", code, kerr.ShareSessionNotFound)
+		return nil
+	})
 	continued.refused(continued.acknowledging(), kerr.ShareSessionNotFound)
 	reopened.ack(nil, w.p(0), accept(15, 19))
 	other.ack(nil, w.p(0), accept(0, 14))

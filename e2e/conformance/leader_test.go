@@ -191,7 +191,7 @@ func leaderIsLost(t *testing.T, tg *target) {
 		heirs[i].fetch(lone)
 		heirs[i].becomes(lone, nobody)
 		if i == 0 {
-			heirs[i].takes("0-2x1", safe)
+			heirs[i].gathersOver("0-2x1", safe, whileElecting...)
 		}
 		heirs[i].becomes(safe, "", "0 0/0")
 	}

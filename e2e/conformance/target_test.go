@@ -39,9 +39,6 @@ type differences struct {
 	// deadLetterPrefixAtOnce: the name of a dead letter topic without the prefix is refused when it is set, not only when
 	// there are dead letters.
 	deadLetterPrefixAtOnce bool
-	// readAhead: records that retention took may be delivered yet, as what is read ahead of fetches hears of the new log
-	// start with the next answer from upstream.
-	readAhead bool
 	// statesAtLeader: a broker has the state of what it leads alone. Elsewhere acknowledgements fail, and with a new leader
 	// all that was acquired is forgotten.
 	statesAtLeader bool
@@ -56,7 +53,7 @@ func allowed() differences {
 		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true, deadLetterGuard: true,
 			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
-	return differences{noHint: -1, readAhead: true, deadLetterPrefixAtOnce: true}
+	return differences{noHint: -1, deadLetterPrefixAtOnce: true}
 }
 
 // The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.

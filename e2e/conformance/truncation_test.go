@@ -34,7 +34,7 @@ func (w *world) inSync(p tp, n int) {
 func logIsCut(t *testing.T, tg *target) {
 	w := inCluster(t, tg, map[string]string{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}, []int32{1, 2})
 	p := w.p(0)
-	sleeper := w.anotherGroup("-asleep")
+	sleeper := w.anotherGroup("-asleep", "earliest")
 	w.admin = w.dial(w.addressOf(3))
 	sleeper.admin = w.admin
 	w.produce(p, 5)

@@ -338,12 +338,12 @@ func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kms
 	})
 }
 
-// anotherGroup is the same world for another group, which reads the topic from the earliest record on.
-func (w *world) anotherGroup(suffix string) *world {
+// anotherGroup is the same world for another group, which reads the topic by another reset policy perhaps.
+func (w *world) anotherGroup(suffix, reset string) *world {
 	w.Helper()
 	other := *w
 	other.group += suffix
-	other.set(other.group, "share.auto.offset.reset", "earliest")
+	other.set(other.group, "share.auto.offset.reset", reset)
 	other.join(other.group, other.main)
 	return &other
 }
