@@ -20,7 +20,8 @@ func TestEveryRecordAcceptedOnceAtCountOne(t *testing.T) {
 	forEachClient(t, partitions, func(s *scenario) {
 		perPartition := sized(20_000, 100_000) / partitions
 		audit := client.NewAudit(partitions, perPartition)
-		stop := s.audit(audit, consumers, client.AuditRules{}, nil)
+		// They work a while on what they have got, so that no two of them can do all of it before the third is awake.
+		stop := s.audit(audit, consumers, client.AuditRules{Hold: 50 * time.Millisecond}, nil)
 		s.members(consumers) // first, so that all of them get a part
 		began := time.Now()
 		for p := range partitions {
