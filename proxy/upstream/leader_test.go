@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -125,5 +126,34 @@ func TestEndOfEpochIsWhereTheNextLeadersRecordsBegin(t *testing.T) {
 				t.Errorf("ListOffset: leader epoch %d, %v", epoch, err)
 			}
 		})
+	}
+}
+
+// After an unclean election the log may begin before where that of the earlier leader did. The fake cannot do that; what the
+// earlier leader is taken to have said is put in place.
+func TestLogStartOfAnEarlierLeaderIsForgotten(t *testing.T) {
+	f := newFixture(t, newCluster(t))
+	topic := f.topic("t", 1)
+	tp := TP{topic.ID, 0}
+	tail := f.open(tp, ReadUncommitted)
+	f.produce("t", 0, 9, 1, 10)
+	f.read(tail, 0, 1)
+	f.c.reader.mu.Lock()
+	tail.line.logStart = 7
+	f.c.reader.mu.Unlock()
+	if v := f.read(tail, 3, 1); v.LogStart != 7 || !errors.Is(v.Err, ErrOffsetOutOfRange) {
+		t.Fatalf("below the log start: %+v", v)
+	}
+	node, _, _ := f.c.Leader(tp)
+	if err := f.cluster.MoveTopicPartition("t", 0, (node+1)%3); err != nil {
+		t.Fatal(err)
+	}
+	eventually(f, "the move to be known", func() bool {
+		f.c.Recheck(topic.ID)
+		_, epoch, _ := f.c.Leader(tp)
+		return epoch == 1
+	})
+	if v := f.read(tail, 3, 1); v.Err != nil || len(v.Batches) == 0 || v.Batches[0].Base != 3 || v.LogStart != 0 {
+		t.Fatalf("of the new leader's log: %+v", v)
 	}
 }

@@ -343,14 +343,14 @@ func (r *reader) topicChanged(e *topicEntry) {
 }
 
 // newEpoch takes a leader epoch, and says whether it is newer. What was cached is dropped then: an unclean election may
-// have cut the log.
+// have cut the log, and brought back one that begins earlier.
 func (r *reader) newEpoch(l *line, epoch int32) bool {
 	if epoch <= l.epoch {
 		return false
 	}
 	if l.epoch >= 0 {
 		l.dropBelow(r.cache, math.MaxInt64)
-		l.hw, l.lso = -1, -1
+		l.logStart, l.hw, l.lso = -1, -1, -1
 		clear(l.blocked)
 	}
 	l.epoch = epoch
