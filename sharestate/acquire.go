@@ -37,7 +37,7 @@ func (p *Partition) applyAcquire(dst []byte, op *acquireOp) []byte {
 	a := acquisition{p: p, op: op, dst: append(dst, 0)}
 	pos := p.position()
 	if a.stale = p.spso < 0 || pos < op.From; a.stale {
-		a.dst[len(a.dst)-1] = 1
+		a.dst[len(a.dst)-1] = staleRead
 	}
 	op.Batches = validRanges(op.Batches)
 	a.aborted = validRanges(op.Aborted)

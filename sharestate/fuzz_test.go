@@ -69,6 +69,7 @@ func exercise(t *testing.T, p *Partition) {
 		Acknowledge{Member: "a", Batches: []AckBatch{{f.Position, f.Position + 3, []AckType{AckRelease}}}, Settings: set},
 		ReleaseReplica{1, set}, Expire{set}, ClaimArchiving{1, p.Incarnation(), 5, 5, set}, AdvanceLogStart{f.Position + 1, set},
 		LeaderChange{p.LogEpoch(), p.LogEpoch() + 1, f.Position + 3},
+		AcquireUnder{p.LogEpoch() + 1, Acquire{Member: "a", From: f.Position, Batches: []OffsetRange{{f.Position, f.Position + 9}}, MaxRecords: 5, Settings: set}},
 	} {
 		if _, _, err := p.Apply(nil, EncodeOp(nil, op), 1); err != nil {
 			t.Fatalf("%T: %v", op, err)
@@ -170,7 +171,7 @@ func TestTruncatedOpsAreMalformed(t *testing.T) {
 }
 
 func TestUnknownKindsAndVersionsAreRefused(t *testing.T) {
-	for _, kind := range []byte{0, 13, 255} {
+	for _, kind := range []byte{0, 14, 255} {
 		if _, err := DecodeOp([]byte{kind}); !errors.Is(err, ErrUnknownKind) {
 			t.Errorf("kind %d: %v", kind, err)
 		}

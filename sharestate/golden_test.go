@@ -41,6 +41,8 @@ var goldenOps = []struct {
 	{"reset", Reset{-1, 1_700_000_000_000_002}},
 	{"claim-archiving", ClaimArchiving{42, 1_700_000_000_000_002, 100, 10_000, goldenSettings}},
 	{"leader-change", LeaderChange{7, 9, 1_000_003}},
+	{"acquire-under", AcquireUnder{9, Acquire{Member: "member-1", Session: SessionNonce{1_700_000_000_000_000, 1}, From: 1_000_003,
+		Batches: []OffsetRange{{1_000_000, 1_000_009}}, Aborted: []OffsetRange{{1_000_000, 1_000_009}}, MaxRecords: 500, BatchSize: 100, Settings: goldenSettings}}},
 	{"archiving-done", ArchivingDone{1_700_000_000_000_002, []OffsetRange{{10, 19}, {30, 30}}, goldenSettings}},
 }
 

@@ -92,7 +92,7 @@ func (h *history) next() Op {
 	case h.m.spso < 0 && n < 30:
 		return Start{h.rnd.Int64N(startBelow) - 1, int32(h.rnd.IntN(5)) - 1}
 	case n < 42:
-		return h.acquire()
+		return h.under(h.acquire())
 	case n < 82:
 		return h.acknowledge()
 	case n < 86:
@@ -133,7 +133,18 @@ func (h *history) leaderChange() Op {
 	return op
 }
 
-func (h *history) acquire() Op {
+// under is an acquisition that tells the leader epoch of its read, which may be another by now, or that does not.
+func (h *history) under(op Acquire) Op {
+	switch {
+	case h.chance(50):
+		return op
+	case h.chance(97):
+		return AcquireUnder{h.m.logEpoch, op}
+	}
+	return AcquireUnder{h.m.logEpoch + int32(h.rnd.IntN(3)) - 1, op}
+}
+
+func (h *history) acquire() Acquire {
 	from := h.seen[len(h.seen)-1]
 	if h.chance(12) {
 		from = h.seen[h.rnd.IntN(len(h.seen))]

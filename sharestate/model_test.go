@@ -114,6 +114,11 @@ func (m *model) apply(op Op, now int64) any {
 	switch o := op.(type) {
 	case Acquire:
 		res = m.acquire(o)
+	case AcquireUnder:
+		res = AcquireResult{Stale: true}
+		if o.Epoch == m.logEpoch {
+			res = m.acquire(o.Acquire)
+		}
 	case Acknowledge:
 		res = AcknowledgeResult{m.acknowledge(o)}
 	case Release:
@@ -179,6 +184,8 @@ func (m *model) wake() bool {
 func settingsOf(op Op) Settings {
 	switch o := op.(type) {
 	case Acquire:
+		return o.Settings
+	case AcquireUnder:
 		return o.Settings
 	case Acknowledge:
 		return o.Settings

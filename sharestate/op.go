@@ -75,6 +75,7 @@ const (
 	kindClaimArchiving  byte = 10
 	kindArchivingDone   byte = 11
 	kindLeaderChange    byte = 12
+	kindAcquireUnder    byte = 13
 )
 
 // Start fixes the SPSO that share.auto.offset.reset resolved to. The first Start
@@ -98,6 +99,14 @@ type Acquire struct {
 	BatchSize  int32
 	Mode       AcquireMode
 	Settings   Settings
+}
+
+// AcquireUnder is an Acquire of records that were read under leader epoch Epoch. If
+// another one is in force at its place in the log ([LeaderChange]) it is stale and
+// does nothing: other records, and other transactions, may stand at these offsets.
+type AcquireUnder struct {
+	Epoch int32
+	Acquire
 }
 
 // Acknowledge applies the acknowledgements of one request to this partition, all
@@ -192,3 +201,4 @@ func (Reset) kind() byte           { return kindReset }
 func (ClaimArchiving) kind() byte  { return kindClaimArchiving }
 func (ArchivingDone) kind() byte   { return kindArchivingDone }
 func (LeaderChange) kind() byte    { return kindLeaderChange }
+func (AcquireUnder) kind() byte    { return kindAcquireUnder }

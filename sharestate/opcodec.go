@@ -78,6 +78,10 @@ func (o Acquire) appendBody(dst []byte) []byte {
 	return o.Settings.append(dst)
 }
 
+func (o AcquireUnder) appendBody(dst []byte) []byte {
+	return o.Acquire.appendBody(binary.AppendVarint(dst, int64(o.Epoch)))
+}
+
 func (o Acknowledge) appendBody(dst []byte) []byte {
 	dst = appendBytes(dst, o.Member)
 	dst = binary.AppendUvarint(dst, uint64(len(o.Batches)))
@@ -289,6 +293,12 @@ func DecodeOp(b []byte) (Op, error) {
 		o.decode(&r)
 		o.Member = string(o.member)
 		op = o.Acquire
+	case kindAcquireUnder:
+		epoch := r.int32()
+		var o acquireOp
+		o.decode(&r)
+		o.Member = string(o.member)
+		op = AcquireUnder{epoch, o.Acquire}
 	case kindAcknowledge:
 		var o acknowledgeOp
 		o.decode(&r)

@@ -91,6 +91,17 @@ func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, 
 			dst = p.applyAcquire(dst, &p.acquire)
 		}
 		p.acquire.member = nil
+	case kindAcquireUnder:
+		epoch := r.int32()
+		if p.acquire.decode(&r); r.end() == nil {
+			p.enter(&p.acquire.Settings, now)
+			if epoch == p.logEpoch {
+				dst = p.applyAcquire(dst, &p.acquire)
+			} else {
+				dst = append(dst, staleRead)
+			}
+		}
+		p.acquire.member = nil
 	case kindAcknowledge:
 		if p.ack.decode(&r); r.end() == nil {
 			p.enter(&p.ack.settings, now)

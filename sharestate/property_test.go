@@ -82,6 +82,9 @@ func normal(op Op) Op {
 	case Acquire:
 		o.Batches, o.Aborted = append([]OffsetRange{}, o.Batches...), append([]OffsetRange{}, o.Aborted...)
 		return o
+	case AcquireUnder:
+		o.Acquire = normal(o.Acquire).(Acquire)
+		return o
 	case Acknowledge:
 		o.Batches = append([]AckBatch{}, o.Batches...)
 		return o
@@ -94,7 +97,7 @@ func normal(op Op) Op {
 
 func decodeResult(op Op, raw []byte) (any, error) {
 	switch op.(type) {
-	case Acquire:
+	case Acquire, AcquireUnder:
 		return asAny(DecodeAcquireResult(raw))
 	case Acknowledge:
 		return asAny(DecodeAcknowledgeResult(raw))

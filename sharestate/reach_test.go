@@ -88,6 +88,9 @@ func TestRandomHistoriesReachTheRareCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if o, ok := op.(AcquireUnder); ok {
+				count("read under another leader", o.Epoch != h.m.logEpoch)
+			}
 			h.m.apply(op, h.now)
 			res, err := decodeResult(op, raw)
 			if err != nil {

@@ -8,10 +8,11 @@ type Acquired struct {
 	DeliveryCount int16
 }
 
-// AcquireResult is the result of an [Acquire]. Stale means that the position at
+// AcquireResult is the result of an [Acquire] or [AcquireUnder]. Stale means that the position at
 // the op's place in the log was below Acquire.From, or the partition not started:
 // nothing beyond SPEO was taken and nothing archived, so the caller should read
-// upstream again from the present position.
+// upstream again from the present position; or that the read was under another leader
+// epoch than the one in force, and nothing was taken at all.
 type AcquireResult struct {
 	Stale    bool
 	Acquired []Acquired
@@ -44,16 +45,18 @@ type ArchivingRange struct {
 type ClaimResult struct{ Ranges []ArchivingRange }
 
 // An acquire's result is a flag byte and then entries up to the end.
+const staleRead = 1 << 0
+
 func appendAcquired(dst []byte, prev, first, last int64, count int16) []byte {
 	dst = binary.AppendUvarint(dst, uint64(first-prev))
 	dst = binary.AppendUvarint(dst, uint64(last-first))
 	return binary.AppendUvarint(dst, uint64(count))
 }
 
-// DecodeAcquireResult reads the result of an [Acquire].
+// DecodeAcquireResult reads the result of an [Acquire] or [AcquireUnder].
 func DecodeAcquireResult(b []byte) (res AcquireResult, err error) {
 	r := reader{b: b}
-	res.Stale = r.flags(1) != 0
+	res.Stale = r.flags(staleRead) != 0
 	var prev int64
 	for len(r.b) > 0 {
 		var a Acquired

@@ -15,7 +15,7 @@ import (
 //	new [start=N]                 a new share-partition; default: not started
 //	settings [limit=] [lock=] [window=] [renew=on|off] [dead-letters=on|off] [backoff=] [backoff-max=]
 //	log A-B C-D ...               upstream's record batches from now on
-//	acquire member= [session=] [replica=] [from=] [max=] [batch-size=] [mode=record-limit] [aborted=A-B,...]
+//	acquire member= [session=] [replica=] [from=] [max=] [batch-size=] [mode=record-limit] [aborted=A-B,...] [under=]
 //	                              reads the log at from (default: the position) and acquires
 //	ack member= [epoch=]          input: lines "A-B type[,type...]"
 //	release member= session=, release-replica replica=, expire, start offset=, log-start offset=,
@@ -129,6 +129,9 @@ func (s *story) acquire(session SessionNonce) Op {
 		}
 	}
 	op.Aborted = s.ranges(strings.Split(s.str("aborted", ""), ","))
+	if epoch := s.int("under", -1); epoch >= 0 {
+		return AcquireUnder{int32(epoch), op}
+	}
 	return op
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"kshare/proxy/upstream"
@@ -18,15 +17,20 @@ import (
 // anything is acquired under the later epoch. So no replica needs to have seen the election, and it does not matter how far
 // the log has grown again.
 //
-// An acquisition that was planned on a read under the earlier epoch may come behind the change in the log; what it took is
-// given back undelivered.
+// An acquisition that was planned on a read under the earlier epoch may come behind the change in the log. It carries its
+// epoch, and takes nothing then (sharestate.AcquireUnder).
 
 // epochs is what a share remembers of leader epochs.
 type epochs struct {
-	mu   sync.Mutex
-	last sharestate.LeaderChange // the newest answer
-	// behind is since when (Unix ns) reads have been of an earlier epoch than the share-partition's; 0 = they are not.
-	behind atomic.Int64
+	mu     sync.Mutex
+	last   sharestate.LeaderChange // the newest answer
+	behind behind
+}
+
+// behind is since when reads have been under the leader epoch read, and the share-partition under the later one present.
+type behind struct {
+	read, present int32
+	since         time.Time // zero: they are not
 }
 
 // behindWait is how long a read of an earlier epoch than the share-partition's is taken for an old leader's. After that
@@ -44,9 +48,7 @@ func (sh *share) underEpoch(ctx context.Context, v view, epoch int32, p *plan) (
 		}
 		return p, nil
 	}
-	if sh.epochs.behind.Load() != 0 {
-		sh.epochs.behind.Store(0)
-	}
+	sh.epochs.caughtUp()
 	if epoch == v.epoch {
 		return p, nil
 	}
@@ -89,12 +91,24 @@ func (sh *share) endOfEpoch(ctx context.Context, from, epoch int32) (sharestate.
 
 // fallBehind refuses what an earlier leader has said, and has upstream asked for the present one.
 func (sh *share) fallBehind(epoch, present int32) error {
-	now := time.Now().UnixNano()
-	if !sh.epochs.behind.CompareAndSwap(0, now) && time.Duration(now-sh.epochs.behind.Load()) > behindWait {
+	e := &sh.epochs
+	e.mu.Lock()
+	if b := &e.behind; b.since.IsZero() || b.read != epoch || b.present != present {
+		*b = behind{epoch, present, time.Now()}
+	}
+	since := e.behind.since
+	e.mu.Unlock()
+	if time.Since(since) > behindWait {
 		return nil
 	}
 	sh.s.o.Upstream.Recheck(sh.key.ID)
 	return fmt.Errorf("%w: read under leader epoch %d, known is %d", upstream.ErrNotLeader, epoch, present)
+}
+
+func (e *epochs) caughtUp() {
+	e.mu.Lock()
+	e.behind = behind{}
+	e.mu.Unlock()
 }
 
 // changed takes the result of a LeaderChange.
@@ -105,11 +119,4 @@ func (sh *share) changed(change *sharestate.LeaderChange, res []byte) {
 	}
 	sh.s.o.Log.Warn().Str("partition", sh.log.Name()).Int64("log_end", change.End).Int64("offsets", n).Int32("leader_epoch", change.Epoch).
 		Msg("an unclean leader election has cut upstream's log: offsets that were delivered are gone, what stands there now is delivered anew")
-}
-
-// overtakenByLeader tells whether the leader epoch has changed in the log since the view was taken.
-func (sh *share) overtakenByLeader(v view) bool {
-	now := v.epoch
-	sh.log.Cached(func(p *sharestate.Partition) { now = p.LogEpoch() })
-	return now > v.epoch
 }

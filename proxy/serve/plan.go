@@ -30,6 +30,7 @@ const (
 // plan is what one partition could give.
 type plan struct {
 	from    int64
+	epoch   int32 // leader epoch of the share-partition that this holds under
 	batches []upstream.Batch
 	bytes   int
 	// avail is how many offsets of the batches the view shows as free; an upper bound is fine.
@@ -96,7 +97,7 @@ func (sh *share) read(ctx context.Context, v view, iso upstream.Isolation, b bou
 
 // planFrom turns what upstream shows into a plan.
 func planFrom(v view, got upstream.View, iso upstream.Isolation, b bounds) (*plan, error) {
-	p := &plan{from: v.Position, logStart: -1}
+	p := &plan{from: v.Position, epoch: v.epoch, logStart: -1}
 	if got.LogStart > v.spso {
 		p.logStart = got.LogStart
 		return p, nil
@@ -135,7 +136,7 @@ func (p *plan) span(v view) int64 {
 }
 
 // acquire is the op that carries the plan out.
-func (p *plan) acquire(v *visit, batchSize int32, mode sharestate.AcquireMode, set sharestate.Settings) sharestate.Acquire {
+func (p *plan) acquire(v *visit, batchSize int32, mode sharestate.AcquireMode, set sharestate.Settings) sharestate.Op {
 	op := sharestate.Acquire{
 		Member: v.ss.key.Member, Session: v.nonce, From: p.from,
 		Batches:    make([]sharestate.OffsetRange, len(p.batches)),
@@ -147,7 +148,7 @@ func (p *plan) acquire(v *visit, batchSize int32, mode sharestate.AcquireMode, s
 			op.Aborted = append(op.Aborted, op.Batches[i])
 		}
 	}
-	return op
+	return sharestate.AcquireUnder{Epoch: p.epoch, Acquire: op}
 }
 
 // records are the stored batches from the first to the last acquired offset, unchanged. They may hold offsets that are

@@ -41,7 +41,7 @@ func (f *fetch) round(ctx context.Context) {
 	f.s.o.Store.Kick()
 	for _, o := range out {
 		res, err := o.pending.Wait(ctx)
-		f.receive(ctx, o, res, err)
+		f.receive(o, res, err)
 	}
 	if move != nil {
 		f.settleMove(ctx, move)
@@ -96,7 +96,7 @@ func (f *fetch) move() *statelog.PendingSession {
 }
 
 // receive books the results of one partition's frame.
-func (f *fetch) receive(ctx context.Context, o sent, res [][]byte, err error) {
+func (f *fetch) receive(o sent, res [][]byte, err error) {
 	it := o.it
 	if o.take >= 0 {
 		it.sh.taking.Add(-1)
@@ -128,12 +128,12 @@ func (f *fetch) receive(ctx context.Context, o sent, res [][]byte, err error) {
 		f.retry = true
 	}
 	if o.take >= 0 {
-		f.receiveTake(ctx, it, res[o.take])
+		f.receiveTake(it, res[o.take])
 	}
 }
 
 // receiveTake books what an acquisition took.
-func (f *fetch) receiveTake(ctx context.Context, it *fetchItem, res []byte) {
+func (f *fetch) receiveTake(it *fetchItem, res []byte) {
 	r, err := sharestate.DecodeAcquireResult(res)
 	if err != nil {
 		it.code = codeUnknown
@@ -143,10 +143,6 @@ func (f *fetch) receiveTake(ctx context.Context, it *fetchItem, res []byte) {
 	if len(r.Acquired) > 0 {
 		it.acquired, it.records, it.empties = r.Acquired, it.plan.records(r.Acquired), 0
 		f.s.m.countAcquired(r.Acquired)
-		if it.sh.overtakenByLeader(it.view) {
-			f.giveBackItem(ctx, it)
-			f.retry = true
-		}
 		return
 	}
 	if r.Stale || f.denied || it.overtaken() {

@@ -148,12 +148,15 @@ func New(o Options) *Server {
 	return s
 }
 
+// semantics is the version of the rules of share-partitions: 2 knows leader epochs.
+const semantics = 2
+
 // newLogs opens the share-partition logs. One that Redis has lost is put back from a replica's copy: what was settled
 // since may be delivered again, but nothing is skipped. A copy of an earlier life does no harm, because the next fetch
 // resets it to the incarnation that the group says.
 func newLogs(store *statelog.Store) *statelog.Logs[*sharestate.Partition] {
 	fresh := func() *sharestate.Partition { return sharestate.NewPartition(0, -1) }
-	return statelog.NewLogs(store, "share-partition", fresh, statelog.Reseed((*sharestate.Partition).Started))
+	return statelog.NewLogs(store, "share-partition", fresh, statelog.Reseed((*sharestate.Partition).Started), statelog.Semantics[*sharestate.Partition](semantics))
 }
 
 // APIs are the keys that kshare serves.
