@@ -150,17 +150,19 @@ func (f *flush) judge(ctx context.Context, p coordinator.PartitionStanding) (v v
 		return verdict{}
 	}
 	offset, epoch, err := f.c.position(ctx, f.group, p)
+	// An unclean leader election has cut the log, and SPSO went back with it.
+	cut := same && have.Offset > offset && have.LeaderEpoch >= 0 && have.LeaderEpoch < epoch
 	switch {
 	case err != nil:
 		return verdict{again: true}
 	case offset < 0:
 		return verdict{}
-	case settled && have.Offset >= offset:
+	case settled && have.Offset >= offset && !cut:
 		return verdict{}
 	case settled && !f.final && f.age(&have) >= 0 && f.age(&have) < f.c.interval:
 		return verdict{again: true} // another replica was here just now
 	}
-	if same {
+	if same && !cut {
 		offset = max(offset, have.Offset) // Redis may have fallen back behind it; then this is the truth
 	}
 	note := coordinator.CheckpointNote{ID: p.ID, Incarnation: p.Incarnation, At: f.now, Known: p.Known, Bare: f.bare}
@@ -184,13 +186,16 @@ func (f *flush) age(p *coordinator.Checkpoint) time.Duration {
 	return time.Duration(f.now-p.At) * time.Microsecond
 }
 
-// position is the SPSO that Redis has confirmed in the life that the group knows, -1 if there is none yet.
+// position is the SPSO that Redis has confirmed in the life that the group knows, -1 if there is none yet, and the leader
+// epoch of what was read up to there.
 func (c *Checkpoints) position(ctx context.Context, group string, p coordinator.PartitionStanding) (offset int64, epoch int32, err error) {
 	offset, epoch, incarnation := int64(-1), int32(-1), int64(-1)
 	err = c.s.logs.Get(logName(group, tpOfStanding(p))).View(ctx, viewAge, func(sp *sharestate.Partition) {
 		offset, incarnation = sp.SPSO(), sp.Incarnation()
-		if e := sp.Summary().LeaderEpoch; e > 0 {
-			epoch = e
+		if epoch = sp.LogEpoch(); epoch < 0 {
+			if e := sp.Summary().LeaderEpoch; e > 0 {
+				epoch = e
+			}
 		}
 	})
 	switch {

@@ -231,25 +231,25 @@ type load struct {
 // loadAge is how long a look at a checkpoint is good for the starts that come together.
 const loadAge = time.Second
 
-// startFrom is where a share-partition that Redis does not have starts: where its checkpoint of this very life says, else
-// as it was initialized.
-func (c *Checkpoints) startFrom(ctx context.Context, group string, tp upstream.TP, init coordinator.Initialized) (int64, error) {
+// startFrom is where a share-partition that Redis does not have starts: where its checkpoint of this very life says, and
+// under the leader epoch of that, else as it was initialized.
+func (c *Checkpoints) startFrom(ctx context.Context, group string, tp upstream.TP, init coordinator.Initialized) (offset int64, epoch int32, err error) {
 	if c == nil {
-		return init.StartOffset, nil
+		return init.StartOffset, -1, nil
 	}
 	all, err := c.shared(ctx, group)
 	if err != nil {
 		if init.StartOffset >= 0 {
-			return init.StartOffset, nil // at worst records come again
+			return init.StartOffset, -1, nil // at worst records come again
 		}
-		return -1, fmt.Errorf("where share-partition %s starts: %w", logName(group, tp), err)
+		return -1, -1, fmt.Errorf("where share-partition %s starts: %w", logName(group, tp), err)
 	}
 	for _, p := range all {
-		if p.ID == tp.ID && p.Partition == tp.Partition && p.Incarnation == init.Incarnation && !p.Deleted {
-			return max(p.Offset, init.StartOffset), nil
+		if p.ID == tp.ID && p.Partition == tp.Partition && p.Incarnation == init.Incarnation && !p.Deleted && p.Offset >= init.StartOffset {
+			return p.Offset, p.LeaderEpoch, nil
 		}
 	}
-	return init.StartOffset, nil
+	return init.StartOffset, -1, nil
 }
 
 func (c *Checkpoints) shared(ctx context.Context, group string) ([]coordinator.Checkpoint, error) {

@@ -169,14 +169,14 @@ func TestCheckpointOfAnotherLifeDoesNotCount(t *testing.T) {
 		w.must(offsets[0].Err)
 		fresh := NewCheckpoints(r.up, "kshare", testLog(), nil)
 		init := coordinator.Initialized{Incarnation: c.Incarnation, StartOffset: -1}
-		if offset, err := fresh.startFrom(w.ctx, "g", tpOf(topic.ID, 0), init); err != nil || offset != -1 {
+		if offset, _, err := fresh.startFrom(w.ctx, "g", tpOf(topic.ID, 0), init); err != nil || offset != -1 {
 			t.Errorf("%s counts: %d %v", wrong.what, offset, err)
 		}
 	}
 	w.must(w.recommit(r, topic, c, 3))
 	fresh := NewCheckpoints(r.up, "kshare", testLog(), nil)
 	init := coordinator.Initialized{Incarnation: c.Incarnation, StartOffset: -1}
-	if offset, err := fresh.startFrom(w.ctx, "g", tpOf(topic.ID, 0), init); err != nil || offset != 3 {
+	if offset, _, err := fresh.startFrom(w.ctx, "g", tpOf(topic.ID, 0), init); err != nil || offset != 3 {
 		t.Errorf("the right one does not count: %d %v", offset, err)
 	}
 }
@@ -299,4 +299,33 @@ func TestWipesUnderLoadLoseNothing(t *testing.T) {
 			t.Errorf("partition %d: %d of %d records accepted", p, len(accepted[p]), total)
 		}
 	}
+}
+
+func TestCheckpointGoesBackWithALogThatAnUncleanElectionCut(t *testing.T) {
+	w, topic, a, _ := groupOn(t, newWorld(t, 1, kfake.NumBrokers(3)), 10)
+	w.gets(a.open(topic), topic, entry{0, 9, 1})
+	if code := a.ackCode(topic, 0, accept(0, 9)); code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	w.checkpointed(10)
+	w.cutLog(5)
+	w.moveLeader(topic)
+	w.gets(a.fetch(maxWait(5*time.Second)), topic, entry{5, 9, 1})
+	w.checkpointed(5)
+	w.wipe()
+	w.gets(w.reps[0].member("g", "a").join("t").open(topic, maxWait(5*time.Second)), topic, entry{5, 9, 1})
+}
+
+func TestUncleanElectionWhileRedisLosesAllCostsNoRecord(t *testing.T) {
+	w, topic, a, _ := groupOn(t, newWorld(t, 1, kfake.NumBrokers(3)), 10)
+	w.gets(a.open(topic), topic, entry{0, 9, 1})
+	if code := a.ackCode(topic, 0, accept(0, 9)); code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	w.checkpointed(10)
+	w.wipe()
+	w.cutLog(5)
+	_ = w.mustTopic("t")
+	w.moveLeader(topic)
+	w.gets(w.reps[0].member("g", "a").join("t").open(topic, maxWait(5*time.Second)), topic, entry{5, 9, 1})
 }

@@ -72,11 +72,16 @@ func (sh *share) look(ctx context.Context, init coordinator.Initialized) (at sig
 	if !errors.Is(err, statelog.ErrMissing) {
 		return at, err
 	}
-	offset, err := sh.s.o.Checkpoints.startFrom(ctx, sh.key.group, sh.key.TP, init)
+	offset, epoch, err := sh.s.o.Checkpoints.startFrom(ctx, sh.key.group, sh.key.TP, init)
 	if err != nil {
 		return at, err
 	}
-	if _, err := sh.log.Create(ctx, sharestate.NewPartition(init.Incarnation, offset)); err != nil {
+	fresh := sharestate.NewPartition(init.Incarnation, offset)
+	change := sharestate.LeaderChange{From: -1, Epoch: epoch, End: -1}
+	if _, _, err := fresh.Apply(nil, sharestate.EncodeOp(nil, change), 0); err != nil {
+		return at, err
+	}
+	if _, err := sh.log.Create(ctx, fresh); err != nil {
 		return at, err
 	}
 	if offset >= 0 {
