@@ -17,6 +17,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"kshare/cmd/kshare/demo"
@@ -154,6 +155,9 @@ func startCluster() (*kfake.Cluster, error) {
 	for _, key := range []int16{76, 77, 78, 79, 90, 91, 92} {
 		versions.SetMaxKeyVersion(key, -1)
 	}
+	// Its answer to DescribeTopicPartitions has null where Kafka's own admin client wants a list; without it, as before
+	// Kafka 3.7, that client asks for metadata.
+	versions.SetMaxKeyVersion(int16(kmsg.DescribeTopicPartitions), -1)
 	return kfake.NewCluster(kfake.NumBrokers(devBrokers), kfake.ClusterID("kshare-dev"), kfake.MaxVersions(versions),
 		kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(4))
 }

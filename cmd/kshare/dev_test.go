@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestDemoShowsTheMainJobAndAddsUp runs what the README tells a newcomer to run.
@@ -83,5 +84,28 @@ func TestDevServesAShareConsumerUntilItIsStopped(t *testing.T) {
 	p.terminate()
 	if code := p.exit(15 * time.Second); code != exitOK {
 		t.Errorf("exit code %d after SIGTERM", code)
+	}
+}
+
+// Kafka's tools cannot read what the embedded cluster answers to DescribeTopicPartitions.
+func TestEmbeddedClusterHasNoDescribeTopicPartitions(t *testing.T) {
+	cluster, err := startCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), client)
+	if err != nil || len(resp.ApiKeys) == 0 {
+		t.Fatalf("%v: %+v", err, resp)
+	}
+	for _, key := range resp.ApiKeys {
+		if key.ApiKey == int16(kmsg.DescribeTopicPartitions) {
+			t.Errorf("versions %d-%d", key.MinVersion, key.MaxVersion)
+		}
 	}
 }
