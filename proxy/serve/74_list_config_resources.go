@@ -30,7 +30,8 @@ type configList struct {
 
 func (s *Server) listConfigResources(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.ListConfigResourcesRequest)
-	resp := configList{ListConfigResourcesResponse: req.ResponseKind().(*kmsg.ListConfigResourcesResponse), types: req.ResourceTypes}
+	types := slices.Compact(slices.Sorted(slices.Values(req.ResourceTypes))) // each once, however many a request has
+	resp := configList{ListConfigResourcesResponse: req.ResponseKind().(*kmsg.ListConfigResourcesResponse), types: types}
 	ctx, cancel := answerWithin(ctx, 0)
 	defer cancel()
 	switch ok, err := s.mayCluster(ctx, r.Conn, opDescribeConfigs); {

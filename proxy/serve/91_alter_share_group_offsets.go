@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -49,6 +50,7 @@ func (s *Server) alterShareGroupOffsets(ctx context.Context, r *Request) (kmsg.R
 			set = append(set, out)
 		}
 	}
+	news = lastWords(news)
 	if err := s.o.Groups.SetOffsets(ctx, req.GroupID, news); err != nil {
 		resp.ErrorCode, resp.ErrorMessage = coordinatorError(err)
 		return resp, nil
@@ -80,6 +82,23 @@ func alterTopic(t kmsg.AlterShareGroupOffsetsRequestTopic, known readable) (out 
 	return out, news
 }
 
+// lastWords leaves out what a later entry sets again: the group's log is to take no more than there are partitions.
+func lastWords(news []coordinator.TopicOffsets) []coordinator.TopicOffsets {
+	set := map[upstream.TP]bool{}
+	for i := len(news) - 1; i >= 0; i-- {
+		t := &news[i]
+		slices.Reverse(t.Offsets)
+		t.Offsets = slices.DeleteFunc(t.Offsets, func(p coordinator.PartitionOffset) bool {
+			tp := upstream.TP{ID: t.Topic.ID, Partition: p.Partition}
+			later := set[tp]
+			set[tp] = true
+			return later
+		})
+		slices.Reverse(t.Offsets)
+	}
+	return slices.DeleteFunc(news, func(t coordinator.TopicOffsets) bool { return len(t.Offsets) == 0 })
+}
+
 // mayChangeOffsets makes the checks that come before a group's offsets are changed.
 func (s *Server) mayChangeOffsets(ctx context.Context, c *Conn, op int8, group string) (int16, *string) {
 	switch ok, err := s.mayGroup(ctx, c, op, group); {
@@ -103,19 +122,20 @@ func (s *Server) readableTopics(ctx context.Context, c *Conn, names []string) (m
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.o.Upstream.TopicsByName(ctx, names, true)
+	out := make(map[string]readable, len(names))
+	mine, denied := sift(names, func(name string) bool { return allowed[name] })
+	for _, name := range denied {
+		out[name] = readable{code: codeTopicDenied}
+	}
+	found, err := s.o.Upstream.TopicsByName(ctx, mine, true)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]readable, len(names))
-	for _, name := range names {
-		switch t, exists := found[name]; {
-		case !allowed[name]:
-			out[name] = readable{code: codeTopicDenied}
-		case !exists:
-			out[name] = readable{code: codeUnknownTopic}
-		default:
+	for _, name := range mine {
+		if t, exists := found[name]; exists {
 			out[name] = readable{Topic: t}
+		} else {
+			out[name] = readable{code: codeUnknownTopic}
 		}
 	}
 	return out, nil

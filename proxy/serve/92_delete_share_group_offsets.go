@@ -2,11 +2,8 @@ package serve
 
 import (
 	"context"
-	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"kshare/coordinator"
 )
 
 // DeleteShareGroupOffsets (92), KIP-932.
@@ -27,8 +24,10 @@ func (s *Server) deleteShareGroupOffsets(ctx context.Context, r *Request) (kmsg.
 		return resp, nil
 	}
 	var names []string
+	named := map[string]bool{}
 	for _, t := range req.Topics {
-		if !slices.Contains(names, t.Topic) {
+		if !named[t.Topic] {
+			named[t.Topic] = true
 			names = append(names, t.Topic)
 		}
 	}
@@ -49,20 +48,25 @@ func (s *Server) deleteShareGroupOffsets(ctx context.Context, r *Request) (kmsg.
 		return resp, nil
 	}
 	s.endLives(ctx, req.GroupID, over)
+	had := map[[16]byte]bool{}
+	for _, p := range over {
+		had[p.ID] = true
+	}
 	for _, name := range names {
-		resp.Topics = append(resp.Topics, deletedTopic(name, known[name], over))
+		t := known[name]
+		resp.Topics = append(resp.Topics, deletedTopic(name, t, had[t.ID]))
 	}
 	return resp, nil
 }
 
-// deletedTopic answers for one topic, given the share-partitions of all topics whose offsets are gone.
-func deletedTopic(name string, known readable, over []coordinator.PartitionStanding) kmsg.DeleteShareGroupOffsetsResponseTopic {
+// deletedTopic answers for one topic, given whether it had offsets.
+func deletedTopic(name string, known readable, had bool) kmsg.DeleteShareGroupOffsetsResponseTopic {
 	out := kmsg.NewDeleteShareGroupOffsetsResponseTopic()
 	out.Topic = name
-	switch had := func(p coordinator.PartitionStanding) bool { return p.ID == known.ID }; {
+	switch {
 	case known.code != codeNone:
 		out.ErrorCode, out.ErrorMessage = known.code, codeText(known.code)
-	case !slices.ContainsFunc(over, had):
+	case !had:
 		out.ErrorCode, out.ErrorMessage = codeUnknownTopic, text("There is no offset information to delete.")
 	default:
 		out.TopicID = known.ID

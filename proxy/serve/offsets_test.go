@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -352,4 +355,56 @@ func TestStartAfterDeletedOffsetsIsResolvedOnce(t *testing.T) {
 		}
 		return len(have) > 0
 	})
+}
+
+func TestGroupsLogTakesNoMoreOffsetsThanThereArePartitions(t *testing.T) {
+	of := func(topic byte, entries ...[2]int64) coordinator.TopicOffsets {
+		o := coordinator.TopicOffsets{Topic: coordinator.Topic{ID: [16]byte{topic}}}
+		for _, e := range entries {
+			o.Offsets = append(o.Offsets, coordinator.PartitionOffset{Partition: int32(e[0]), Offset: e[1]})
+		}
+		return o
+	}
+	type at = [2]int64
+	got := lastWords([]coordinator.TopicOffsets{of(1, at{0, 1}, at{1, 2}, at{0, 3}), of(2, at{0, 4}, at{0, 5}), of(1, at{1, 6}), of(2, at{0, 7})})
+	want := []coordinator.TopicOffsets{of(1, at{0, 3}), of(1, at{1, 6}), of(2, at{0, 7})}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestRequestsWithVeryManyEntriesAreAnswered(t *testing.T) {
+	w := newWorld(t, 1)
+	r := w.reps[0]
+	c := r.conn(-1)
+	c.Auth = grants{group: opDelete, cluster: opDescribeConfigs}
+	const many = 1 << 20
+	deletes := kmsg.NewPtrDeleteShareGroupOffsetsRequest()
+	deletes.GroupID, deletes.Topics = "g", make([]kmsg.DeleteShareGroupOffsetsRequestTopic, many/2)
+	lists := kmsg.NewPtrListConfigResourcesRequest()
+	lists.Version, lists.ResourceTypes = 1, make([]int8, many)
+	for i := range many / 2 {
+		deletes.Topics[i].Topic = strconv.Itoa(i)
+		lists.ResourceTypes[i] = groupType
+	}
+	for _, req := range []kmsg.Request{deletes, lists} {
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			resp, err := r.apis[req.Key()].Serve(w.ctx, &Request{Body: req, Conn: c})
+			if err != nil {
+				t.Error(err)
+			}
+			if merge := r.apis[req.Key()].Merge; merge != nil {
+				up := req.ResponseKind()
+				up.SetVersion(1)
+				merge(resp, up)
+			}
+		}()
+		select {
+		case <-answered:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no answer to %T", req)
+		}
+	}
 }
