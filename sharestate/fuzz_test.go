@@ -171,7 +171,7 @@ func TestTruncatedOpsAreMalformed(t *testing.T) {
 }
 
 func TestUnknownKindsAndVersionsAreRefused(t *testing.T) {
-	for _, kind := range []byte{0, 14, 255} {
+	for _, kind := range []byte{0, 15, 255} {
 		if _, err := DecodeOp([]byte{kind}); !errors.Is(err, ErrUnknownKind) {
 			t.Errorf("kind %d: %v", kind, err)
 		}

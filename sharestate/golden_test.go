@@ -43,6 +43,7 @@ var goldenOps = []struct {
 	{"leader-change", LeaderChange{7, 9, 1_000_003}},
 	{"acquire-under", AcquireUnder{9, Acquire{Member: "member-1", Session: SessionNonce{1_700_000_000_000_000, 1}, From: 1_000_003,
 		Batches: []OffsetRange{{1_000_000, 1_000_009}}, Aborted: []OffsetRange{{1_000_000, 1_000_009}}, MaxRecords: 500, BatchSize: 100, Settings: goldenSettings}}},
+	{"log-start-under", LogStartUnder{9, AdvanceLogStart{2_000_000, goldenSettings}}},
 	{"archiving-done", ArchivingDone{1_700_000_000_000_002, []OffsetRange{{10, 19}, {30, 30}}, goldenSettings}},
 }
 

@@ -116,7 +116,11 @@ func (h *history) next() Op {
 }
 
 func (h *history) logStart() Op {
-	return AdvanceLogStart{max(0, h.m.spso) + h.rnd.Int64N(30) - 8, h.set}
+	op := AdvanceLogStart{max(0, h.m.spso) + h.rnd.Int64N(30) - 8, h.set}
+	if h.now%2 == 0 {
+		return op
+	}
+	return LogStartUnder{h.m.logEpoch - int32(h.now/2%4/3), op} // one in four read under another leader
 }
 
 // leaderChange cuts the log now and then, and sometimes comes late or twice.

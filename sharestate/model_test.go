@@ -137,11 +137,10 @@ func (m *model) apply(op Op, now int64) any {
 	case Expire:
 		res = expired
 	case AdvanceLogStart:
-		if m.spso >= 0 && o.LogStart > m.spso {
-			m.moved = true
-			cut := min(o.LogStart-m.spso, int64(len(m.records)))
-			m.records = m.records[cut:]
-			m.spso = o.LogStart
+		m.logStart(o.LogStart)
+	case LogStartUnder:
+		if o.Epoch == m.logEpoch {
+			m.logStart(o.LogStart)
 		}
 	case ClaimArchiving:
 		res = m.claim(o)
@@ -151,6 +150,14 @@ func (m *model) apply(op Op, now int64) any {
 	m.settle()
 	m.room = full && len(m.records) < int(set.MaxRecordLocks)
 	return res
+}
+
+func (m *model) logStart(start int64) {
+	if m.spso >= 0 && start > m.spso {
+		m.moved = true
+		m.records = m.records[min(start-m.spso, int64(len(m.records))):]
+		m.spso = start
+	}
 }
 
 // cut lets the log end at end
@@ -196,6 +203,8 @@ func settingsOf(op Op) Settings {
 	case Expire:
 		return o.Settings
 	case AdvanceLogStart:
+		return o.Settings
+	case LogStartUnder:
 		return o.Settings
 	case ClaimArchiving:
 		return o.Settings

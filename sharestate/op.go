@@ -76,6 +76,7 @@ const (
 	kindArchivingDone   byte = 11
 	kindLeaderChange    byte = 12
 	kindAcquireUnder    byte = 13
+	kindLogStartUnder   byte = 14
 )
 
 // Start fixes the SPSO that share.auto.offset.reset resolved to. The first Start
@@ -146,6 +147,14 @@ type AdvanceLogStart struct {
 	Settings Settings
 }
 
+// LogStartUnder is an AdvanceLogStart that a read under leader epoch Epoch told of. It
+// does nothing where another one is in force: an unclean election may have brought a
+// log that begins earlier.
+type LogStartUnder struct {
+	Epoch int32
+	AdvanceLogStart
+}
+
 // LeaderChange says that records are read under leader epoch Epoch from now on, and
 // that the log of leader epoch From, under which those of the window were read, ends
 // at End there (KIP-101; -1 = upstream cannot tell). What is tracked at End or beyond
@@ -202,3 +211,4 @@ func (ClaimArchiving) kind() byte  { return kindClaimArchiving }
 func (ArchivingDone) kind() byte   { return kindArchivingDone }
 func (LeaderChange) kind() byte    { return kindLeaderChange }
 func (AcquireUnder) kind() byte    { return kindAcquireUnder }
+func (LogStartUnder) kind() byte   { return kindLogStartUnder }

@@ -117,6 +117,10 @@ func (o AdvanceLogStart) appendBody(dst []byte) []byte {
 	return o.Settings.append(dst)
 }
 
+func (o LogStartUnder) appendBody(dst []byte) []byte {
+	return o.AdvanceLogStart.appendBody(binary.AppendVarint(dst, int64(o.Epoch)))
+}
+
 func (o Reset) appendBody(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, o.Offset)
 	return binary.AppendVarint(dst, o.Incarnation)
@@ -313,6 +317,8 @@ func DecodeOp(b []byte) (Op, error) {
 		op = Expire{r.settings()}
 	case kindAdvanceLogStart:
 		op = r.advanceLogStart()
+	case kindLogStartUnder:
+		op = LogStartUnder{r.int32(), r.advanceLogStart()}
 	case kindReset:
 		op = r.reset()
 	case kindClaimArchiving:

@@ -128,6 +128,14 @@ func (p *Partition) Apply(dst, op []byte, now int64) (result []byte, wake bool, 
 			p.enter(&o.Settings, now)
 			p.applyLogStart(&o)
 		}
+	case kindLogStartUnder:
+		epoch := r.int32()
+		if o := r.advanceLogStart(); r.end() == nil {
+			p.enter(&o.Settings, now)
+			if epoch == p.logEpoch {
+				p.applyLogStart(&o)
+			}
+		}
 	case kindClaimArchiving:
 		if o := r.claimArchiving(); r.end() == nil {
 			p.enter(&o.Settings, now)

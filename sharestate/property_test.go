@@ -105,7 +105,7 @@ func decodeResult(op Op, raw []byte) (any, error) {
 		return asAny(DecodeStartResult(raw))
 	case ClaimArchiving:
 		return asAny(DecodeClaimResult(raw))
-	case Fence, AdvanceLogStart:
+	case Fence, AdvanceLogStart, LogStartUnder:
 		if len(raw) > 0 {
 			return nil, fmt.Errorf("result % x", raw)
 		}

@@ -18,7 +18,7 @@ import (
 //	acquire member= [session=] [replica=] [from=] [max=] [batch-size=] [mode=record-limit] [aborted=A-B,...] [under=]
 //	                              reads the log at from (default: the position) and acquires
 //	ack member= [epoch=]          input: lines "A-B type[,type...]"
-//	release member= session=, release-replica replica=, expire, start offset=, log-start offset=,
+//	release member= session=, release-replica replica=, expire, start offset=, log-start offset= [under=],
 //	leader-change [from=] epoch= [end=], reset offset= incarnation=, claim replica= [max=] [for=], done A-B..., fence
 //	fetchable, summary, held member=, deadline, next-change, restore
 //
@@ -97,7 +97,11 @@ func (s *story) op() Op {
 	case "expire":
 		return Expire{s.set}
 	case "log-start":
-		return AdvanceLogStart{s.int("offset", 0), s.set}
+		op := AdvanceLogStart{s.int("offset", 0), s.set}
+		if epoch := s.int("under", -1); epoch >= 0 {
+			return LogStartUnder{int32(epoch), op}
+		}
+		return op
 	case "leader-change":
 		return LeaderChange{int32(s.int("from", int64(s.p.LogEpoch()))), int32(s.int("epoch", 0)), s.int("end", -1)}
 	case "reset":

@@ -74,7 +74,7 @@ func (f *fetch) send(it *fetchItem) (sent, bool) {
 	case p.change != nil:
 		o.change = add(*p.change)
 	case p.logStart >= 0:
-		o.advance = add(sharestate.AdvanceLogStart{LogStart: p.logStart, Settings: f.set})
+		o.advance = add(sharestate.LogStartUnder{Epoch: p.epoch, AdvanceLogStart: sharestate.AdvanceLogStart{LogStart: p.logStart, Settings: f.set}})
 	default:
 		o.take = add(p.acquire(f.visit, f.batchSize, f.mode, f.set))
 		it.sh.taking.Add(1)
