@@ -162,8 +162,8 @@ func (f *flush) judge(ctx context.Context, p coordinator.PartitionStanding) (v v
 	case settled && !f.final && f.age(&have) >= 0 && f.age(&have) < f.c.interval:
 		return verdict{again: true} // another replica was here just now
 	}
-	if same && !cut {
-		offset = max(offset, have.Offset) // Redis may have fallen back behind it; then this is the truth
+	if same && !cut && have.Offset > offset { // Redis may have fallen back behind it; then this is the truth
+		offset, epoch = have.Offset, max(epoch, have.LeaderEpoch)
 	}
 	note := coordinator.CheckpointNote{ID: p.ID, Incarnation: p.Incarnation, At: f.now, Known: p.Known, Bare: f.bare}
 	if !f.bare {
