@@ -22,8 +22,10 @@ import (
 
 // epochs is what a share remembers of leader epochs.
 type epochs struct {
+	asking chan struct{}           // cap 1: who holds it may ask upstream
+	last   sharestate.LeaderChange // the newest answer, guarded by asking
+
 	mu     sync.Mutex
-	last   sharestate.LeaderChange // the newest answer
 	behind behind
 }
 
@@ -69,11 +71,14 @@ func (sh *share) endOfEpoch(ctx context.Context, from, epoch int32) (sharestate.
 		return change, nil
 	}
 	e := &sh.epochs
-	e.mu.Lock()
-	last := e.last
-	e.mu.Unlock()
-	if last.From == from && last.Epoch == epoch {
-		return last, nil
+	select {
+	case e.asking <- struct{}{}:
+		defer func() { <-e.asking }()
+	case <-ctx.Done():
+		return change, ctx.Err()
+	}
+	if e.last.From == from && e.last.Epoch == epoch {
+		return e.last, nil
 	}
 	end, at, err := sh.s.o.Upstream.EndOfEpoch(ctx, sh.key.TP, from)
 	if err != nil {
@@ -83,9 +88,7 @@ func (sh *share) endOfEpoch(ctx context.Context, from, epoch int32) (sharestate.
 		return change, fmt.Errorf("%w: the leader of epoch %d was followed by that of epoch %d", upstream.ErrNotLeader, epoch, at)
 	}
 	change.End = end
-	e.mu.Lock()
 	e.last = change
-	e.mu.Unlock()
 	return change, nil
 }
 

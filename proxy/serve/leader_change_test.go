@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -196,5 +197,34 @@ func TestOldLeadersLogStartCountsNoMoreOnceTheChangeIsKnown(t *testing.T) {
 	w.must(other.log.View(w.ctx, 0, func(p *sharestate.Partition) { spso = p.SPSO() }))
 	if spso != 0 {
 		t.Errorf("SPSO %d, though the later leader may well have what both hold", spso)
+	}
+}
+
+func TestManyWaitingFetchesAskOnceWhereAnEpochEnds(t *testing.T) {
+	w, topic, a, _ := groupOn(t, newWorld(t, 1, kfake.NumBrokers(3)), 10)
+	w.gets(a.open(topic), topic, entry{0, 9, 1})
+	const many = 12
+	took := make(chan int64, many)
+	for i := range many {
+		m := w.reps[0].member("g", fmt.Sprint("m", i)).join("t")
+		m.open(topic, maxRecords(0))
+		go func() {
+			n := int64(0)
+			for _, e := range got(m.fetch(maxWait(2*time.Second), maxRecords(1)), topic, 0) {
+				n += e.last - e.first + 1
+			}
+			took <- n
+		}()
+	}
+	w.eventually("all to wait", func() bool { return w.reps[0].waiters() == many })
+	asked := w.cutLog(10)
+	w.moveLeader(topic)
+	w.produce("t", 0, many, 1)
+	sum := int64(0)
+	for range many {
+		sum += <-took
+	}
+	if n := asked.Load(); n != 1 || sum != many {
+		t.Errorf("upstream was asked %d times, and %d of %d records were taken", n, sum, many)
 	}
 }

@@ -71,7 +71,7 @@ func (s *Server) use(group string, tp upstream.TP) *share {
 	sh := s.shares[key]
 	if sh == nil {
 		sh = &share{s: s, key: key, log: s.logs.Get(logName(group, tp)),
-			waiters: map[*waiter]struct{}{}, kick: make(chan struct{}, 1)}
+			waiters: map[*waiter]struct{}{}, kick: make(chan struct{}, 1), epochs: epochs{asking: make(chan struct{}, 1)}}
 		s.shares[key] = sh
 		go sh.run()
 	}
