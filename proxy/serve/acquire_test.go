@@ -420,23 +420,3 @@ func TestLockExpiryWakesThoughTheClockTurnsOutToBeBehind(t *testing.T) {
 		t.Errorf("woken after %v", took)
 	}
 }
-
-func TestPartitionThatWasJustAddedIsNotUnknown(t *testing.T) {
-	w, topic, a, _ := groupFromStart(t, 1, 1)
-	w.gets(a.open(topic), topic, entry{0, 0, 1}) // the topic is known now, with one partition
-	req := kmsg.NewPtrCreatePartitionsRequest()
-	more := kmsg.NewCreatePartitionsRequestTopic()
-	more.Topic, more.Count = "t", 2
-	req.Topics = append(req.Topics, more)
-	resp, err := req.RequestWith(w.ctx, w.admin)
-	w.must(err)
-	if code := resp.Topics[0].ErrorCode; code != 0 {
-		t.Fatalf("code %d", code)
-	}
-	if p, _ := part(a.fetch(with(topic, 1)), topic.ID, 1); p.ErrorCode != codeUnknown {
-		t.Errorf("code %d, want that of a share-partition that is not initialized", p.ErrorCode)
-	}
-	if p, _ := part(a.fetch(with(topic, 2)), topic.ID, 2); p.ErrorCode != codeUnknownTopic {
-		t.Errorf("a partition that is not there: code %d", p.ErrorCode)
-	}
-}

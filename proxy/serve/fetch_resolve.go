@@ -61,16 +61,21 @@ type topicAnswer struct {
 func (f *fetch) topics(ctx context.Context) (map[[16]byte]topicAnswer, []string) {
 	ctx, cancel := context.WithTimeout(ctx, planWait)
 	defer cancel()
+	highest := map[[16]byte]upstream.TP{} // a topic that has this partition has the others
+	for _, it := range f.items {
+		if tp, named := highest[it.part.ID]; !named || tp.Partition < it.part.Partition {
+			highest[it.part.ID] = it.part.TP
+		}
+	}
 	out := map[[16]byte]topicAnswer{}
 	var names []string
 	for _, it := range f.items {
-		before, asked := out[it.part.ID]
-		if asked && (!before.known || it.part.Partition < before.Partitions) {
+		if _, asked := out[it.part.ID]; asked {
 			continue
 		}
-		t, known, err := f.s.o.Upstream.TopicOf(ctx, it.part.TP)
+		t, known, err := f.s.o.Upstream.TopicOf(ctx, highest[it.part.ID])
 		out[it.part.ID] = topicAnswer{t, known && err == nil, err}
-		if known && err == nil && !asked {
+		if known && err == nil {
 			names = append(names, t.Name)
 		}
 	}
