@@ -19,6 +19,10 @@ import (
 //
 // An acquisition that was planned on a read under the earlier epoch may come behind the change in the log. It carries its
 // epoch, and takes nothing then (sharestate.AcquireUnder).
+//
+// What a consumer does not notice by its one epoch goes unnoticed here too (KIP-279): after two unclean elections in a row
+// the second leader may have more of the epoch before the first one's than that one had, and none of the first one's own.
+// What it says then is where that older epoch ends, and the first leader's records below that count as its own.
 
 // epochs is what a share remembers of leader epochs.
 type epochs struct {
