@@ -364,10 +364,10 @@ func TestCheck114_LeavingTheGroupFreesNothing(t *testing.T) {
 	w.produce(w.p(0), 5)
 	j := w.join(w.group, w.main)
 	m, other := w.member(), w.member()
-	m.id = j.member
+	m.id = j.id
 	m.takes("0-4x1", w.p(0))
 	began := time.Now()
-	j.leave()
+	j.leaves()
 	other.getsNone(w.p(0))
 	m.ack(nil, w.p(0), accept(0, 0))
 	other.gathers("1-4x2", w.p(0))

@@ -64,7 +64,7 @@ func (c *conn) receive(req kmsg.Request) (kmsg.Response, error) {
 		return nil, fmt.Errorf("correlation id %d, want %d", got, c.correlation)
 	}
 	b = b[4:]
-	if req.IsFlexible() {
+	if req.IsFlexible() && req.Key() != 18 { // ApiVersions has the old header at all versions
 		if b[0] != 0 {
 			return nil, errors.New("tags in the response header")
 		}

@@ -298,7 +298,7 @@ func refusedDeadLetterTopic(t *testing.T) {
 	w := enter(t, setup{guarded: true})
 	dead := w.createTopic("dlq."+w.main.name, 1, nil)
 	if !allowed().deadLetterGuard {
-		w.denyOperation(kmsg.ACLResourceTypeTopic, dead.name, kmsg.ACLOperationWrite)
+		w.deny(kmsg.ACLResourceTypeTopic, dead.name, kmsg.ACLOperationWrite)
 	}
 	w.set(w.group, deadLetterTopic, dead.name)
 	w.produce(w.p(0), 3)

@@ -32,11 +32,11 @@ func TestAddedPartitionIsReadFromItsBeginning(t *testing.T) {
 	m.getsNone(w.p(0))
 	w.addPartitions(w.main, 2)
 	w.produce(w.p(1), 3)
-	j := &joined{w: w, group: w.group, member: w.unique()}
-	j.beat(w.main)
+	b := w.beater(w.group)
+	b.subscribes(w.main)
 	added := w.member()
 	w.until("records of the added partition", 30*time.Second, func() error {
-		j.beat()
+		b.beats(unchanged)
 		f := added.fetch(w.p(1))
 		if part := f.part(w.p(1)); part != nil && part.ErrorCode != 0 {
 			return kerr.ErrorForCode(part.ErrorCode) // not initialized, or not even known yet

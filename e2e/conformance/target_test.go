@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -46,6 +47,11 @@ type differences struct {
 	lostLeaderEpoch bool
 	// cutIsLost: records that come to stand where an unclean election has cut the log are not delivered below the start offset.
 	cutIsLost bool
+	// clusterConfigACLs: before 4.0 Kafka has no configs of groups, so that only ACLs for the cluster's can decide who may
+	// see and change them.
+	clusterConfigACLs bool
+	// ownConfigs are group configs that kshare has beyond Kafka's.
+	ownConfigs []string
 }
 
 func allowed() differences {
@@ -53,19 +59,23 @@ func allowed() differences {
 		return differences{noHint: 0, startLags: true, sleepsThroughRelease: true, deadLetterGuard: true,
 			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
-	return differences{noHint: -1, deadLetterPrefixAtOnce: true}
+	return differences{noHint: -1, deadLetterPrefixAtOnce: true, clusterConfigACLs: strings.HasPrefix(upstreamVersion(), "3."),
+		ownConfigs: []string{"share.release.backoff.ms", "share.release.backoff.max.ms"}}
 }
 
 // The share settings that both targets run with, so that the tests do not have to wait for Kafka's defaults.
 const (
 	sessionLimit = 1000 // group.share.max.share.sessions
 	shortLock    = 5000 // ms; what tests of a lock's end set
+	groupLimit   = 100  // group.share.max.size
 )
 
 var shareSettings = map[string]string{
 	"group.share.min.record.lock.duration.ms": "1000",
+	"group.share.min.session.timeout.ms":      "1000",
+	"group.share.min.heartbeat.interval.ms":   "500",
 	"group.share.assignment.interval.ms":      "0",
-	"group.share.max.size":                    "100",
+	"group.share.max.size":                    fmt.Sprint(groupLimit),
 	"group.share.max.share.sessions":          fmt.Sprint(sessionLimit),
 }
 
@@ -120,12 +130,16 @@ func startNative(brokers int, settings map[string]string) (*target, error) {
 	return &target{bootstrap: k.Bootstrap, kafka: k}, nil
 }
 
+// upstreamVersion is of what kshare runs over.
+func upstreamVersion() string { return cmp.Or(os.Getenv("E2E_KAFKA"), suite.Version("KAFKA_OLD")) }
+
 func startKshare(brokers int, settings map[string]string) (*target, error) {
-	version := os.Getenv("E2E_KAFKA")
-	if version == "" {
-		version = suite.Version("KAFKA_OLD")
+	version := upstreamVersion()
+	config := maps.Clone(settings)
+	if strings.HasPrefix(version, "3.") {
+		config["group.coordinator.rebalance.protocols"] = "classic,consumer" // as newer ones have it
 	}
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers, Config: settings})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers, Config: config})
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +192,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// checks are those that have a test here: of the record, of the Java consumer, of dead letters.
-var checks = [...]struct{ first, last int }{{45, 114}, {132, 136}, {139, 139}}
+// checks are those that have a test here: on the wire, of the Java consumer, of dead letters.
+var checks = [...]struct{ first, last int }{{1, 130}, {132, 136}, {139, 139}}
 
 // checkStates collects what became of each check.
 type checkStates struct {

@@ -5,10 +5,10 @@ package conformance
 import (
 	"cmp"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -204,91 +204,42 @@ func (w *world) trySet(group, key, value string) int16 {
 
 // join makes the group by a member that subscribes to the topics, and returns when all their partitions are assigned,
 // for a broker only then has share state for them. Fetching needs no membership, so the member is not heard of again.
-func (w *world) join(group string, topics ...topic) *joined {
+func (w *world) join(group string, topics ...topic) *beater {
 	w.Helper()
-	j := &joined{w: w, group: group, member: w.unique()}
-	j.beat(topics...)
-	w.until("assignment of "+group, 60*time.Second, func() error {
+	b := w.beater(group)
+	b.subscribes(topics...)
+	settle("assignment of "+group, func() error {
 		for _, t := range topics {
-			if len(j.assigned[t.id]) == 0 {
-				j.beat()
-				return fmt.Errorf("%s (%x) is not assigned; assigned: %x", t.name, t.id, j.assigned)
+			if b.has(t) == "" {
+				return fmt.Errorf("%s (%x) is not assigned; assigned: %x", t.name, t.id, b.assigned)
 			}
 		}
 		return nil
-	})
-	return j
-}
-
-// joined is a member of a group as the group coordinator knows it.
-type joined struct {
-	w             *world
-	group, member string
-	epoch         int32
-	assigned      map[[16]byte][]int32
-	err           error
-}
-
-// beat is one heartbeat. Coordinators that are not up yet are asked again.
-func (j *joined) beat(topics ...topic) {
-	j.w.Helper()
-	j.w.until("heartbeat", 60*time.Second, func() error {
-		req := kmsg.NewPtrShareGroupHeartbeatRequest()
-		req.Version, req.GroupID, req.MemberID, req.MemberEpoch = 1, j.group, j.member, j.epoch
-		for _, t := range topics {
-			req.SubscribedTopicNames = append(req.SubscribedTopicNames, t.name)
-		}
-		resp := ask[*kmsg.ShareGroupHeartbeatResponse](j.w, j.w.admin, req)
-		j.err = kerr.ErrorForCode(resp.ErrorCode)
-		switch {
-		case errors.Is(j.err, kerr.CoordinatorNotAvailable), errors.Is(j.err, kerr.CoordinatorLoadInProgress), errors.Is(j.err, kerr.NotCoordinator):
-			j.findCoordinator()
-			return j.err
-		case j.err != nil:
-			j.w.Fatalf("heartbeat: %v", j.err)
-		}
-		j.epoch = resp.MemberEpoch
-		if resp.Assignment != nil {
-			j.assigned = map[[16]byte][]int32{}
-			for _, t := range resp.Assignment.TopicPartitions {
-				j.assigned[t.TopicID] = t.Partitions
-			}
-		}
-		return nil
-	})
-}
-
-// findCoordinator makes a new broker create the topic that coordinators keep their state in, and goes to the group's one.
-func (j *joined) findCoordinator() {
-	j.w.Helper()
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.Version, req.CoordinatorKeys = 4, []string{j.group}
-	if c := ask[*kmsg.FindCoordinatorResponse](j.w, j.w.admin, req).Coordinators[0]; c.ErrorCode == 0 {
-		j.w.admin = j.w.dial(net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
-	}
-}
-
-// leave ends the membership.
-func (j *joined) leave() {
-	j.epoch = -1
-	j.beat()
+	}, b)
+	return b
 }
 
 // described is what DescribeShareGroupOffsets tells of a partition.
 func (w *world) described(p tp) (startOffset, lag int64) {
 	w.Helper()
-	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
-	req.Version = 1
-	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
 	t := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
 	t.Topic, t.Partitions = p.name, []int32{p.p}
-	g.GroupID, g.Topics = w.group, append(g.Topics, t)
+	part := w.describeOffsets(1, w.group, t).Topics[0].Partitions[0]
+	w.code("DescribeShareGroupOffsets", part.ErrorCode, nil)
+	return part.StartOffset, part.Lag
+}
+
+// describeOffsets asks for topics of a group, or all if none is named.
+func (w *world) describeOffsets(version int16, group string, topics ...kmsg.DescribeShareGroupOffsetsRequestGroupTopic) kmsg.DescribeShareGroupOffsetsResponseGroup {
+	w.Helper()
+	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	req.Version = version
+	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
+	g.GroupID, g.Topics = group, topics
 	req.Groups = append(req.Groups, g)
 	got := ask[*kmsg.DescribeShareGroupOffsetsResponse](w, w.admin, req).Groups[0]
 	w.code("DescribeShareGroupOffsets", got.ErrorCode, nil)
-	part := got.Topics[0].Partitions[0]
-	w.code("DescribeShareGroupOffsets", part.ErrorCode, nil)
-	return part.StartOffset, part.Lag
+	return got
 }
 
 // lagBecomes waits until so many offsets are not finished; what finishes one without an acknowledgement may take a
@@ -303,20 +254,23 @@ func (w *world) lagBecomes(p tp, want int64) {
 	})
 }
 
-// deny takes READ on a topic or a group from everybody.
-func (w *world) deny(resource kmsg.ACLResourceType, name string) {
+// deny takes operations, READ if none is named, on a topic or a group from everybody.
+func (w *world) deny(resource kmsg.ACLResourceType, name string, ops ...kmsg.ACLOperation) {
 	w.Helper()
-	w.denyOperation(resource, name, kmsg.ACLOperationRead)
-}
-
-func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) {
-	w.Helper()
-	req := kmsg.NewPtrCreateACLsRequest()
-	req.Version = 3
-	for _, c := range []struct {
+	if len(ops) == 0 {
+		ops = []kmsg.ACLOperation{kmsg.ACLOperationRead}
+	}
+	type rule struct {
 		op         kmsg.ACLOperation
 		permission kmsg.ACLPermissionType
-	}{{kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow}, {op, kmsg.ACLPermissionTypeDeny}} {
+	}
+	rules := []rule{{kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow}}
+	for _, op := range ops {
+		rules = append(rules, rule{op, kmsg.ACLPermissionTypeDeny})
+	}
+	req := kmsg.NewPtrCreateACLsRequest()
+	req.Version = 3
+	for _, c := range rules {
 		a := kmsg.NewCreateACLsRequestCreation()
 		a.ResourceType, a.ResourceName, a.ResourcePatternType = resource, name, kmsg.ACLResourcePatternTypeLiteral
 		a.Principal, a.Host, a.Operation, a.PermissionType = "User:ANONYMOUS", "*", c.op, c.permission
@@ -331,8 +285,12 @@ func (w *world) denyOperation(resource kmsg.ACLResourceType, name string, op kms
 		req.ResourceType, req.ResourceName, req.ResourcePatternType = resource, &name, kmsg.ACLResourcePatternTypeLiteral
 		req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
 		resp := ask[*kmsg.DescribeACLsResponse](w, w.admin, req)
-		if len(resp.Resources) != 1 || len(resp.Resources[0].ACLs) != 2 {
-			return fmt.Errorf("%+v", resp)
+		for _, c := range rules {
+			if len(resp.Resources) != 1 || !slices.ContainsFunc(resp.Resources[0].ACLs, func(a kmsg.DescribeACLsResponseResourceACL) bool {
+				return a.Operation == c.op && a.PermissionType == c.permission
+			}) {
+				return fmt.Errorf("%+v", resp)
+			}
 		}
 		return nil
 	})
@@ -346,4 +304,23 @@ func (w *world) anotherGroup(suffix, reset string) *world {
 	other.set(other.group, "share.auto.offset.reset", reset)
 	other.join(other.group, other.main)
 	return &other
+}
+
+// allow takes denials back.
+func (w *world) allow(resource kmsg.ACLResourceType, name string, ops ...kmsg.ACLOperation) {
+	w.Helper()
+	req := kmsg.NewPtrDeleteACLsRequest()
+	req.Version = 3
+	for _, op := range ops {
+		f := kmsg.NewDeleteACLsRequestFilter()
+		f.ResourceType, f.ResourceName, f.ResourcePatternType = resource, &name, kmsg.ACLResourcePatternTypeLiteral
+		f.Operation, f.PermissionType = op, kmsg.ACLPermissionTypeDeny
+		req.Filters = append(req.Filters, f)
+	}
+	for _, r := range ask[*kmsg.DeleteACLsResponse](w, w.admin, req).Results {
+		w.code("DeleteACLs", r.ErrorCode, nil)
+		if len(r.MatchingACLs) != 1 {
+			w.Fatalf("DeleteACLs: %d deleted", len(r.MatchingACLs))
+		}
+	}
 }
