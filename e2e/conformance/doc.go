@@ -11,6 +11,7 @@
 // the log.
 //
 // E2E_SIZE=full makes waits as long as the rules say. Besides the checks there are histories: random requests whose answers
-// and dead letters by Kafka 4.4.0 are kept in testdata (go test ... -run 'Histories|Check139' -args -record, on native,
-// writes them anew). At the end the state of each check is printed; it is also in e2e/.work/run-*/conformance.txt.
+// and dead letters by Kafka 4.4.0 are kept in testdata, as is what the command-line tools print there (go test ... -run
+// 'Histories|Check126|Check139' -args -record, on native, writes them anew). At the end the state of each check is printed;
+// it is also in e2e/.work/run-*/conformance.txt.
 package conformance
