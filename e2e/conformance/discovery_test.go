@@ -89,7 +89,7 @@ func TestCheck003_OtherVersionsOfShareFetchEndTheConnection(t *testing.T) {
 }
 
 func TestCheck004_JavaShareConsumersOfAllReleases(t *testing.T) {
-	w := start(t, setup{foreign: true})
+	w := start(t, setup{foreign: true, alone: true}) // four Java machines at a time are enough
 	versions := append(strings.Fields(suite.Version("JAVA_CLIENTS")), suite.Version("KAFKA_NEW"))
 	for _, version := range versions {
 		w.within(version, func(w *world) {
