@@ -3,8 +3,8 @@
 # what is missing. Safe to run again: what is there already is left alone.
 #
 #   e2e/setup.sh redis         a Redis server (Debian's)
-#   e2e/setup.sh smoke         Redis, Kafka 3.9 jars, the drivers of all client kinds
-#   e2e/setup.sh full          smoke, Kafka 4.4 jars, older Java clients, kafkajs, kcat
+#   e2e/setup.sh full          Redis, Kafka's jars, the drivers of all client kinds, older Java clients, kafkajs, kcat;
+#   e2e/setup.sh smoke         the same, for check 4 has consumers of all releases in every size of the tests
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./versions
@@ -94,9 +94,7 @@ smoke | full)
   java_driver
   python_driver
   node_modules
-  if [ "${1:-smoke}" = full ]; then
-    for v in $JAVA_CLIENTS; do java_clients "$v"; done
-  fi
+  for v in $JAVA_CLIENTS; do java_clients "$v"; done
   ;;
 *)
   echo "usage: setup.sh redis|smoke|full" >&2
