@@ -20,12 +20,16 @@ func TestEveryRecordAcceptedOnceAtCountOne(t *testing.T) {
 	forEachClient(t, partitions, func(s *scenario) {
 		perPartition := sized(20_000, 100_000) / partitions
 		audit := client.NewAudit(partitions, perPartition)
-		// They work a while on what they have got, so that no two of them can do all of it before the third is awake.
-		stop := s.audit(audit, consumers, client.AuditRules{Hold: 50 * time.Millisecond}, nil)
+		// Who has got a batch works on it for a while, and batches, which are handed out whole, are small: so there is
+		// something for everybody.
+		stop := s.audit(audit, consumers, client.AuditRules{Hold: 30 * time.Millisecond}, nil)
 		s.members(consumers) // first, so that all of them get a part
 		began := time.Now()
-		for p := range partitions {
-			s.produce(int32(p), perPartition, "k")
+		const batch = 500
+		for range perPartition / batch {
+			for p := range partitions {
+				s.produce(int32(p), batch, "k")
+			}
 		}
 		must(s.T, harness.Until("all accepted", 4*time.Minute, func() error { return audit.Settled(time.Hour) }))
 		s.Logf("%d records in %v", partitions*perPartition, time.Since(began).Round(10*time.Millisecond))
