@@ -135,8 +135,12 @@ func (c *conn) shareCoordinator(version int16, key string, allowed bool) kmsg.Fi
 			k.ErrorCode = kerr.CoordinatorNotAvailable.Code
 		}
 	}
-	if e := kerr.ErrorForCode(k.ErrorCode); e != nil {
-		k.ErrorMessage = kmsg.StringPtr(e.(*kerr.Error).Description)
+	// A broker tells keys apart from v4 on, without messages but for what its authorizer throws.
+	k.ErrorMessage = kmsg.StringPtr("")
+	if version < batchedCoordinators || k.ErrorCode == kerr.ClusterAuthorizationFailed.Code {
+		if e := kerr.ErrorForCode(k.ErrorCode); e != nil {
+			k.ErrorMessage = kmsg.StringPtr(e.(*kerr.Error).Description)
+		}
 	}
 	return k
 }

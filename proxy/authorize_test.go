@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
@@ -249,32 +250,37 @@ func TestGroupProbeOffTheCoordinator(t *testing.T) {
 	}
 }
 
+// From v4 on a broker gives a key's error no message, not even null, but for what the authorizer refused.
 func TestShareCoordinatorKeyType(t *testing.T) {
 	up := startUpstream(t)
 	f := startProxy(t, setup{addrs: up.ListenAddrs()})
 	w := f.dial()
 	const good = "group:with:colons:AAAAAAAAAAAAAAAAAAAAAA:3"
+	empty := func(message *string) bool { return message != nil && *message == "" }
 	resp := w.ask(1, &kmsg.FindCoordinatorRequest{Version: 6, CoordinatorType: 2, CoordinatorKeys: []string{good, "bare", "a:b:c"}}).(*kmsg.FindCoordinatorResponse)
-	if k := resp.Coordinators[0]; k.ErrorCode != 0 || k.Host != proxyHost || k.Port != f.cfg.NodePorts+k.NodeID || k.Key != good {
+	if k := resp.Coordinators[0]; k.ErrorCode != 0 || k.Host != proxyHost || k.Port != f.cfg.NodePorts+k.NodeID || k.Key != good || !empty(k.ErrorMessage) {
 		t.Errorf("good key: %+v", k)
 	}
 	for _, k := range resp.Coordinators[1:] {
-		if k.ErrorCode != 42 || k.NodeID != -1 {
+		if k.ErrorCode != 42 || k.NodeID != -1 || !empty(k.ErrorMessage) {
 			t.Errorf("bad key: %+v", k)
 		}
 	}
-	resp = w.ask(2, &kmsg.FindCoordinatorRequest{Version: 5, CoordinatorType: 2, CoordinatorKeys: []string{good}}).(*kmsg.FindCoordinatorResponse)
-	if resp.Coordinators[0].ErrorCode != 42 {
-		t.Errorf("v5: %+v", resp)
+	for version := int16(4); version <= 5; version++ {
+		resp = w.ask(2, &kmsg.FindCoordinatorRequest{Version: version, CoordinatorType: 2, CoordinatorKeys: []string{good}}).(*kmsg.FindCoordinatorResponse)
+		if k := resp.Coordinators[0]; k.ErrorCode != 42 || !empty(k.ErrorMessage) {
+			t.Errorf("v%d: %+v", version, k)
+		}
 	}
-	if resp := w.ask(3, &kmsg.FindCoordinatorRequest{Version: 3, CoordinatorType: 2, CoordinatorKey: good}).(*kmsg.FindCoordinatorResponse); resp.ErrorCode != 42 {
+	resp = w.ask(3, &kmsg.FindCoordinatorRequest{Version: 3, CoordinatorType: 2, CoordinatorKey: good}).(*kmsg.FindCoordinatorResponse)
+	if resp.ErrorCode != 42 || resp.ErrorMessage == nil || *resp.ErrorMessage != kerr.InvalidRequest.Description {
 		t.Errorf("v3: %+v", resp)
 	}
 	_, secure := secured(t, nil)
 	w = secure.dial()
 	w.login("alice")
 	resp = w.ask(3, &kmsg.FindCoordinatorRequest{Version: 6, CoordinatorType: 2, CoordinatorKeys: []string{good}}).(*kmsg.FindCoordinatorResponse)
-	if resp.Coordinators[0].ErrorCode != 31 {
+	if k := resp.Coordinators[0]; k.ErrorCode != 31 || k.ErrorMessage == nil || *k.ErrorMessage != kerr.ClusterAuthorizationFailed.Description {
 		t.Errorf("without CLUSTER_ACTION: %+v", resp)
 	}
 }

@@ -147,9 +147,13 @@ func TestCheck006_CoordinatorOfAGroupThatMayNotBeDescribed(t *testing.T) {
 
 func TestCheck007_ShareCoordinatorKeys(t *testing.T) {
 	w := start(t, setup{foreign: true})
-	w.code("a bare group id", w.findCoordinatorAt(6, 2, w.group)[0].ErrorCode, kerr.InvalidRequest)
-	w.code("v5", w.findCoordinatorAt(5, 2, w.group)[0].ErrorCode, kerr.InvalidRequest)
-	w.code("v4", w.findCoordinatorAt(4, 2, w.group)[0].ErrorCode, kerr.InvalidRequest)
+	for version := int16(4); version <= 6; version++ {
+		k := w.findCoordinatorAt(version, 2, w.group)[0]
+		w.code(fmt.Sprint("a bare group id, v", version), k.ErrorCode, kerr.InvalidRequest)
+		if k.ErrorMessage == nil || *k.ErrorMessage != "" {
+			t.Errorf("v%d: message %v, want an empty one", version, k.ErrorMessage)
+		}
+	}
 }
 
 // NodeEndpoints come with the error that a broker is not the leader, for which it takes two: package proxy tests them.
