@@ -284,6 +284,10 @@ func TestCheck129_ConfigsThatMayNotBeSeenOrChanged(t *testing.T) {
 			if (r.ErrorCode == 0) != (len(r.Configs) > 0) {
 				t.Errorf("code %d with %d configs", r.ErrorCode, len(r.Configs))
 			}
+			if want := map[int16]string{kerr.GroupAuthorizationFailed.Code: "Group authorization failed."}[r.ErrorCode]; r.ResourceType == groupResource &&
+				(r.ErrorMessage == nil || *r.ErrorMessage != want) {
+				t.Errorf("code %d of %s: message %v, want %q", r.ErrorCode, r.ResourceName, r.ErrorMessage, want)
+			}
 		}
 		return codes
 	}
@@ -291,6 +295,9 @@ func TestCheck129_ConfigsThatMayNotBeSeenOrChanged(t *testing.T) {
 		codes := map[string]int16{}
 		for _, r := range ask[*kmsg.IncrementalAlterConfigsResponse](w, w.admin, alter).Resources {
 			codes[r.ResourceName] = r.ErrorCode
+			if r.ErrorCode != 0 && (r.ErrorMessage == nil || *r.ErrorMessage != "Group authorization failed.") {
+				t.Errorf("code %d of %s: message %v", r.ErrorCode, r.ResourceName, r.ErrorMessage)
+			}
 		}
 		return codes
 	}

@@ -43,6 +43,7 @@ func (s *Server) describeConfig(ctx context.Context, c *Conn, req *kmsg.Describe
 		out.ErrorCode, out.ErrorMessage = coordinatorError(err)
 		return out
 	}
+	out.ErrorMessage = text("") // as a broker has it, not null
 	for _, e := range entries {
 		out.Configs = append(out.Configs, configEntry(e, req))
 	}
@@ -75,7 +76,7 @@ func (s *Server) mayConfig(ctx context.Context, c *Conn, op int8, kind kmsg.Conf
 	if ok, err := s.mayGroup(ctx, c, op, name); err != nil {
 		return codeCoordUnavailable, nil
 	} else if !ok {
-		return codeGroupDenied, nil
+		return codeGroupDenied, text("Group authorization failed.")
 	}
 	return codeNone, nil
 }

@@ -207,6 +207,43 @@ func TestConfigRequestsAreSplitByWhoseKeysTheyAre(t *testing.T) {
 	}
 }
 
+// A broker describes with an empty message, not null, and says in words what the authorizer refused.
+func TestConfigAnswersHaveTheMessagesOfABroker(t *testing.T) {
+	w := newWorld(t, 1)
+	r := w.reps[0]
+	for _, c := range []struct {
+		granted        int8
+		described, set string
+	}{{opDescribeConfigs, "", "Group authorization failed."}, {opAlterConfigs, "Group authorization failed.", "null"}} {
+		conn := r.conn(-1)
+		conn.Auth = grants{group: c.granted}
+		told := func(message *string) string {
+			if message == nil {
+				return "null"
+			}
+			return *message
+		}
+		describe := kmsg.NewPtrDescribeConfigsRequest()
+		describe.Version = 4
+		describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "g"}}
+		if got := r.ask(w.ctx, conn, describe).(*kmsg.DescribeConfigsResponse).Resources[0]; told(got.ErrorMessage) != c.described {
+			t.Errorf("described with code %d, message %q, want %q", got.ErrorCode, told(got.ErrorMessage), c.described)
+		}
+		incremental := kmsg.NewPtrIncrementalAlterConfigsRequest()
+		incremental.Version = 1
+		incremental.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "g"}}
+		if got := r.ask(w.ctx, conn, incremental).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]; told(got.ErrorMessage) != c.set {
+			t.Errorf("altered with code %d, message %q, want %q", got.ErrorCode, told(got.ErrorMessage), c.set)
+		}
+		whole := kmsg.NewPtrAlterConfigsRequest()
+		whole.Version = 2
+		whole.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "g"}}
+		if got := r.ask(w.ctx, conn, whole).(*kmsg.AlterConfigsResponse).Resources[0]; told(got.ErrorMessage) != c.set {
+			t.Errorf("replaced with code %d, message %q, want %q", got.ErrorCode, told(got.ErrorMessage), c.set)
+		}
+	}
+}
+
 func TestCheck127And128_DescribeAndAlterConfigs(t *testing.T) {
 	w := newWorld(t, 1)
 	r := w.reps[0]
