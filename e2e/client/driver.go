@@ -30,6 +30,7 @@ type answer struct {
 	Errors  map[string]string `json:"errors"`
 	N       int               `json:"n"`
 	Digest  string            `json:"digest"`
+	Lines   []string          `json:"lines"`
 
 	Committed []int32 `json:"committed"`
 	Callbacks [][]any `json:"callbacks"`

@@ -105,3 +105,16 @@ func (d *Driver) ConsumeOrdinary(topic string, n int, config map[string]string) 
 	}
 	return a.N, a.Digest, nil
 }
+
+// Admin performs a call of the AdminClient, which see AdminSide.java for, and returns what came of it. A refusal is in the
+// lines too; an error tells that the call could not be made.
+func (d *Driver) Admin(bootstrap, call string, args ...string) ([]string, error) {
+	if args == nil {
+		args = []string{}
+	}
+	a, err := d.Call("admin", map[string]any{"bootstrap": bootstrap, "call": call, "args": args})
+	if err != nil {
+		return nil, err
+	}
+	return a.Lines, nil
+}

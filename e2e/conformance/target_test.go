@@ -50,6 +50,8 @@ type differences struct {
 	// clusterConfigACLs: before 4.0 Kafka has no configs of groups, so that only ACLs for the cluster's can decide who may
 	// see and change them.
 	clusterConfigACLs bool
+	// deadGroups: before 4.0 DescribeGroups ends with version 5, in which a group that does not exist is no error but Dead.
+	deadGroups bool
 	// ownConfigs are group configs that kshare has beyond Kafka's.
 	ownConfigs []string
 }
@@ -60,6 +62,7 @@ func allowed() differences {
 			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
 	return differences{noHint: -1, deadLetterPrefixAtOnce: true, clusterConfigACLs: strings.HasPrefix(upstreamVersion(), "3."),
+		deadGroups: strings.HasPrefix(upstreamVersion(), "3."),
 		ownConfigs: []string{"share.release.backoff.ms", "share.release.backoff.max.ms"}}
 }
 

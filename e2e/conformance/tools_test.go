@@ -199,10 +199,16 @@ func (t *transcript) say(format string, args ...any) {
 	fmt.Fprintf(&t.out, "# "+format+"\n\n", args...)
 }
 
-// compare is the end of a history.
+// compare is the end of a history of tools.
 func (t *transcript) compare(name string) {
 	t.w.Helper()
-	file := filepath.Join("testdata", "tools", name+".txt")
+	t.compareIn("tools", name)
+}
+
+// compareIn is the end of a history that is kept in a folder of testdata.
+func (t *transcript) compareIn(folder, name string) {
+	t.w.Helper()
+	file := filepath.Join("testdata", folder, name+".txt")
 	if *record {
 		if err := os.WriteFile(file, []byte(t.out.String()), 0o644); err != nil {
 			t.w.Fatal(err)

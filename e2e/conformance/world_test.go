@@ -174,6 +174,12 @@ func (w *world) set(group, key, value string) {
 		}
 		return err
 	})
+	w.shows(group, key, value)
+}
+
+// shows waits until a config of a group is described with a value.
+func (w *world) shows(group, key, value string) {
+	w.Helper()
 	w.until(key+" = "+value, 20*time.Second, func() error {
 		req := kmsg.NewPtrDescribeConfigsRequest()
 		req.Version = 4

@@ -24,6 +24,7 @@ public final class Driver {
     private final BlockingQueue<JsonNode> commands = new LinkedBlockingQueue<>();
     private final ShareSide share = new ShareSide(this);
     private final OrdinarySide ordinary = new OrdinarySide();
+    private AdminSide admin; // made when it is asked for, for some of its calls are newer than the oldest clients
 
     public static void main(String[] args) throws Exception {
         System.setOut(System.err); // nothing but answers may reach the test
@@ -71,6 +72,12 @@ public final class Driver {
             case "close" -> share.close(answer);
             case "produce" -> ordinary.produce(command, answer);
             case "consume" -> ordinary.consume(command, answer);
+            case "admin" -> {
+                if (admin == null) {
+                    admin = new AdminSide(command.get("bootstrap").asText());
+                }
+                admin.call(command, answer);
+            }
             case "stop", "exit" -> { }
             default -> throw new IllegalArgumentException("unknown command " + op);
         }
