@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // inputs is what a configuration is made of; tests and the fuzzer give their own.
@@ -52,6 +54,11 @@ type assignment struct {
 	key, value, source string
 }
 
+// isText says whether a value can be written, shown and read again.
+func isText(v string) bool {
+	return utf8.ValidString(v) && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) })
+}
+
 func (a assignment) apply(c *Config) error {
 	s, ok := settingOf(a.key)
 	if !ok {
@@ -62,6 +69,9 @@ func (a assignment) apply(c *Config) error {
 	}
 	if a.key == "broker-config" && a.value == "" {
 		return nil
+	}
+	if !isText(a.value) {
+		return &configError{key: a.key, source: a.source, problem: "holds bytes that are no text, write it anew in UTF-8"}
 	}
 	if err := s.set(c, a.value); err != nil {
 		return &configError{key: a.key, source: a.source, problem: err.Error()}

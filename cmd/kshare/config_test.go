@@ -146,6 +146,8 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 		{"seed with a scheme", from([]string{"--upstream=kafka://a:1"}, nil, ""), []string{"upstream:", "without a scheme"}},
 		{"seed without a port", from([]string{"--upstream=a:1,b"}, nil, ""), []string{"upstream:", `"b" is not host:port`}},
 		{"seed with port 0", from([]string{"--upstream=a:0"}, nil, ""), []string{"upstream:", "1 to 65535"}},
+		{"no UTF-8", from([]string{"--listen=kafk\xe1:9092"}, nil, ""), []string{"listen:", "no text"}},
+		{"control character", from(nil, []string{"KSHARE_ADVERTISE=kshare\x00"}, ""), []string{"advertise:", "no text"}},
 		{"listen without a port", from([]string{"--listen=localhost"}, nil, ""), []string{"listen:", "host:port"}},
 		{"advertise with a port", from([]string{"--advertise=a:1"}, nil, ""), []string{"advertise:", "without a port"}},
 		{"port too high", from(nil, nil, "node-ports: 70000"), []string{"node-ports:", "1 to 65535"}},
@@ -310,6 +312,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("--listen=127.0.0.1:1", "LISTEN=127.0.0.1:2", "listen: 127.0.0.1:3")
 	f.Add("--broker-config=group.share.max.size=5", "BROKER_CONFIG=a=b,c", "broker-config: {group.share.max.size: 10}")
 	f.Add("--redis=redis://u:p@h:1/2", "REDIS=redis://h", "cache: {bytes: 1MiB}\nupstream: [a:1, b:2]")
+	f.Add("-listen=12\xf3|\x97v\xb77.0.0.1:1", "LISTEN=T127.0.0.1:2", "listen: 127.0.0.1:3")
 	f.Add("--config=kshare.yaml", "NODE_PORTS=1", "a: &a [*a, *a]\n<<: *a")
 	f.Fuzz(func(t *testing.T, flag, variable, text string) {
 		c, err := load(from([]string{flag}, []string{"KSHARE_" + variable}, text+"\n"), nil)
