@@ -25,6 +25,7 @@ test: lint unit fuzz e2e
 unit:
 	e2e/setup.sh redis
 	TEST_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
+	go test -run TestRandomOperations ./sharestate # a million of them; with the race detector they are fewer
 
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt needed:"; gofmt -l .; exit 1; }

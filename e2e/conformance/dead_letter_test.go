@@ -294,12 +294,9 @@ func missingDeadLetterTopic(t *testing.T) {
 	w.code("metadata of "+name, ask[*kmsg.MetadataResponse](w, w.admin, req).Topics[0].ErrorCode, kerr.UnknownTopicOrPartition)
 }
 
-func refusedDeadLetterTopic(t *testing.T) {
-	w := enter(t, setup{guarded: true})
-	dead := w.createTopic("dlq."+w.main.name, 1, nil)
-	if !allowed().deadLetterGuard {
-		w.deny(kmsg.ACLResourceTypeTopic, dead.name, kmsg.ACLOperationWrite)
-	}
+// rejectsInVain rejects records of a group whose dead letters may not go to the topic.
+func (w *world) rejectsInVain(dead topic) {
+	w.Helper()
 	w.set(w.group, deadLetterTopic, dead.name)
 	w.produce(w.p(0), 3)
 	m := w.member()
@@ -307,8 +304,17 @@ func refusedDeadLetterTopic(t *testing.T) {
 	m.ack(nil, w.p(0), reject(0, 2))
 	w.lagBecomes(w.p(0), 0)
 	if n := w.endOffset(dead.at(0)); n != 0 {
-		t.Errorf("%d dead letters", n)
+		w.Errorf("%d dead letters", n)
 	}
+}
+
+func refusedDeadLetterTopic(t *testing.T) {
+	w := enter(t, setup{guarded: true})
+	dead := w.createTopic("dlq."+w.main.name, 1, nil)
+	if !allowed().deadLetterGuard {
+		w.deny(kmsg.ACLResourceTypeTopic, dead.name, kmsg.ACLOperationWrite)
+	}
+	w.rejectsInVain(dead)
 }
 
 // A broker takes the name of a topic without the prefix, but writes nothing to it.
@@ -318,15 +324,7 @@ func deadLettersWithoutPrefix(t *testing.T) {
 	}
 	w := enter(t, setup{})
 	dead := w.createTopic("other."+w.main.name, 1, map[string]string{"errors.deadletterqueue.group.enable": "true"})
-	w.set(w.group, deadLetterTopic, dead.name)
-	w.produce(w.p(0), 3)
-	m := w.member()
-	m.takes("0-2x1", w.p(0))
-	m.ack(nil, w.p(0), reject(0, 2))
-	w.lagBecomes(w.p(0), 0)
-	if n := w.endOffset(dead.at(0)); n != 0 {
-		t.Errorf("%d dead letters", n)
-	}
+	w.rejectsInVain(dead)
 }
 
 // Records that are archived because their transaction is aborted or because they are deleted have no dead letter.

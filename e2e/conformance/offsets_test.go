@@ -45,7 +45,7 @@ func (w *world) alters(group string, places ...place) {
 	}
 }
 
-// altered gives the codes by "topic/partition". Every error must have a message, and no success one.
+// altered gives the codes by "topic/partition".
 func altered(resp *kmsg.AlterShareGroupOffsetsResponse) map[string]int16 {
 	codes := map[string]int16{}
 	for _, t := range resp.Topics {

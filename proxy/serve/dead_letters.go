@@ -233,12 +233,14 @@ func (d *DeadLetters) clear(ctx context.Context, key shareKey) (again time.Durat
 		}
 		l, err := d.take(ctx, key, log, incarnation)
 		if err != nil {
+			d.log.Debug().Err(err).Str("partition", log.Name()).Msg("dead letters not claimed yet")
 			return trouble, true
 		}
 		if len(l.claimed) == 0 {
 			return d.others, true // another replica was faster, or its clock is
 		}
 		if err := l.deliver(ctx); err != nil {
+			d.log.Debug().Err(err).Str("partition", log.Name()).Msg("dead letters not all written yet")
 			l.giveUp(ctx)
 			return trouble, true
 		}

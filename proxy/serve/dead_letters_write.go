@@ -170,7 +170,9 @@ func (l *letters) giveUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letterGoodbye/4)
 	defer cancel()
-	_, _ = l.submit(ctx, sharestate.ReleaseReplica{Replica: l.d.s.o.Store.Nonce(), Settings: l.set})
+	if _, err := l.submit(ctx, sharestate.ReleaseReplica{Replica: l.d.s.o.Store.Nonce(), Settings: l.set}); err != nil {
+		l.d.log.Debug().Err(err).Str("partition", l.log.Name()).Msg("claimed dead letters not given back, others write them when the claim runs out")
+	}
 }
 
 // sourceName is the name of the records' topic; its id as Kafka prints it where the topic is gone.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kshare/proxy/upstream"
 )
 
 // deleteRecords has a replica relay an answer that says so. Upstream's log stays as it is: what replicas read does not
@@ -59,13 +61,20 @@ func TestCheck093_DeletedRecordsAreSkippedByAllReplicasAtOnce(t *testing.T) {
 	}
 }
 
-func TestRecordsThatAreNotDeletedAreDelivered(t *testing.T) {
-	w := newWorld(t, 1)
+// oneOfTen is a member that has the first of ten records, which stand in two batches.
+func oneOfTen(t *testing.T) (w *world, topic upstream.Topic, a *member) {
+	t.Helper()
+	w = newWorld(t, 1)
 	w.alter("g", "share.auto.offset.reset", "earliest")
-	topic := w.topic("t", 1)
+	topic = w.topic("t", 1)
 	w.produce("t", 0, 2, 5)
-	a := w.reps[0].member("g", "a").join("t")
+	a = w.reps[0].member("g", "a").join("t")
 	w.gets(a.open(topic, recordLimit(1)), topic, entry{0, 0, 1})
+	return w, topic, a
+}
+
+func TestRecordsThatAreNotDeletedAreDelivered(t *testing.T) {
+	w, topic, a := oneOfTen(t)
 	w.reps[0].deleteRecords("t", 0, codeNotLeader, 7)
 	w.reps[0].deleteRecords("t", 0, 0, -1)
 	w.reps[0].deleteRecords("t", 1, 0, 7)
@@ -74,12 +83,7 @@ func TestRecordsThatAreNotDeletedAreDelivered(t *testing.T) {
 }
 
 func TestDeleteRecordsIsAnsweredWhileRedisIsAway(t *testing.T) {
-	w := newWorld(t, 1)
-	w.alter("g", "share.auto.offset.reset", "earliest")
-	topic := w.topic("t", 1)
-	w.produce("t", 0, 2, 5)
-	a := w.reps[0].member("g", "a").join("t")
-	w.gets(a.open(topic, recordLimit(1)), topic, entry{0, 0, 1})
+	w, _, _ := oneOfTen(t)
 	w.redis.SetError("LOADING")
 	defer w.redis.SetError("")
 	started := time.Now()

@@ -32,16 +32,21 @@ type fixture struct {
 // everywhere runs a story on the fake, on the fake as an old broker, and on the real ones that TEST_KAFKA names
 // (host:port, several separated by spaces). What differs between them is a finding.
 func everywhere(t *testing.T, story func(*fixture), opts ...kfake.Opt) {
-	t.Run("fake", func(t *testing.T) { story(newFixture(t, newCluster(t, opts...))) })
-	t.Run("fake2.8", func(t *testing.T) {
-		story(newFixture(t, newCluster(t, append(opts, kfake.MaxVersions(oldVersions()))...)))
-	})
+	onFakes(t, story, opts...)
 	for _, seed := range strings.Fields(os.Getenv("TEST_KAFKA")) {
 		t.Run("kafka@"+seed, func(t *testing.T) {
 			prefix := fmt.Sprintf("%s-%d-", strings.Map(letters, t.Name()), time.Now().UnixNano())
 			story(start(&fixture{T: t, seeds: []string{seed}, prefix: prefix}))
 		})
 	}
+}
+
+// onFakes is everywhere for stories that do to the cluster what only a fake can be told to.
+func onFakes(t *testing.T, story func(*fixture), opts ...kfake.Opt) {
+	t.Run("fake", func(t *testing.T) { story(newFixture(t, newCluster(t, opts...))) })
+	t.Run("fake2.8", func(t *testing.T) {
+		story(newFixture(t, newCluster(t, append(opts, kfake.MaxVersions(oldVersions()))...)))
+	})
 }
 
 func letters(r rune) rune {

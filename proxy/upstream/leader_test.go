@@ -10,43 +10,36 @@ import (
 )
 
 func TestLeaderMoveIsFollowed(t *testing.T) {
-	for _, versions := range []string{"", "2.8"} {
-		t.Run("kafka"+versions, func(t *testing.T) {
-			var opts []kfake.Opt
-			if versions != "" {
-				opts = append(opts, kfake.MaxVersions(oldVersions()))
+	onFakes(t, func(f *fixture) {
+		topic := f.topic("t", 1)
+		tp := TP{topic.ID, 0}
+		tail := f.open(tp, ReadUncommitted)
+		w := tail.Watch()
+		f.produce("t", 0, 1, 1, 10)
+		f.next(tail, w, 0)
+		for offset := int64(1); offset <= 3; offset++ {
+			f.tailing(tail, offset)
+			before, _, _ := f.c.Leader(tp)
+			to := (before + 1) % 3
+			if err := f.cluster.MoveTopicPartition("t", 0, to); err != nil {
+				f.Fatal(err)
 			}
-			f := newFixture(t, newCluster(t, opts...))
-			topic := f.topic("t", 1)
-			tp := TP{topic.ID, 0}
-			tail := f.open(tp, ReadUncommitted)
-			w := tail.Watch()
 			f.produce("t", 0, 1, 1, 10)
-			f.next(tail, w, 0)
-			for offset := int64(1); offset <= 3; offset++ {
-				f.tailing(tail, offset)
-				before, _, _ := f.c.Leader(tp)
-				to := (before + 1) % 3
-				if err := f.cluster.MoveTopicPartition("t", 0, to); err != nil {
-					t.Fatal(err)
-				}
-				f.produce("t", 0, 1, 1, 10)
-				start := time.Now()
-				if v := f.next(tail, w, offset); v.Err != nil {
-					t.Fatalf("a leader move was shown: %v", v.Err)
-				}
-				if took := time.Since(start); took > f.c.reader.patient.show {
-					t.Fatalf("records of the new leader came after %v", took)
-				}
-				if node, _, ok := f.c.Leader(tp); !ok || node != to {
-					t.Fatalf("leader is %d, moved to %d", node, to)
-				}
+			start := time.Now()
+			if v := f.next(tail, w, offset); v.Err != nil {
+				f.Fatalf("a leader move was shown: %v", v.Err)
 			}
-			if v := f.read(tail, 0, 1<<20); v.Err != nil || len(v.Batches) == 0 {
-				t.Fatalf("old offsets after moves: %+v", v)
+			if took := time.Since(start); took > f.c.reader.patient.show {
+				f.Fatalf("records of the new leader came after %v", took)
 			}
-		})
-	}
+			if node, _, ok := f.c.Leader(tp); !ok || node != to {
+				f.Fatalf("leader is %d, moved to %d", node, to)
+			}
+		}
+		if v := f.read(tail, 0, 1<<20); v.Err != nil || len(v.Batches) == 0 {
+			f.Fatalf("old offsets after moves: %+v", v)
+		}
+	})
 }
 
 // Nothing is read of the partition, so that the move shows nowhere else.
@@ -87,46 +80,39 @@ func TestOldWordOnALeaderIsCheckedForWhoCameToAnotherNode(t *testing.T) {
 }
 
 func TestEndOfEpochIsWhereTheNextLeadersRecordsBegin(t *testing.T) {
-	for _, versions := range []string{"", "2.8"} {
-		t.Run("kafka"+versions, func(t *testing.T) {
-			var opts []kfake.Opt
-			if versions != "" {
-				opts = append(opts, kfake.MaxVersions(oldVersions()))
-			}
-			f := newFixture(t, newCluster(t, opts...))
-			topic := f.topic("t", 1)
-			tp := TP{topic.ID, 0}
-			tail := f.open(tp, ReadUncommitted)
-			f.produce("t", 0, 3, 1, 10)
-			if v := f.read(tail, 0, 1); v.Epoch != 0 {
-				t.Fatalf("read under epoch %d", v.Epoch)
-			}
-			node, _, _ := f.c.Leader(tp)
-			if err := f.cluster.MoveTopicPartition("t", 0, (node+1)%3); err != nil {
-				t.Fatal(err)
-			}
-			f.produce("t", 0, 2, 1, 10)
-			eventually(f, "the move to be known", func() bool {
-				_, epoch, _ := f.c.Leader(tp)
-				return epoch == 1
-			})
-			if v := f.read(tail, 0, 1); v.Epoch != 1 {
-				t.Fatalf("read under epoch %d after the move", v.Epoch)
-			}
-			for _, c := range []struct {
-				epoch int32
-				want  int64
-			}{{0, 3}, {1, 5}, {7, -1}} {
-				end, at, err := f.c.EndOfEpoch(f.ctx, tp, c.epoch)
-				if err != nil || end != c.want || at != 1 {
-					t.Errorf("epoch %d ends at %d as the leader of epoch %d says, %v; want %d", c.epoch, end, at, err, c.want)
-				}
-			}
-			if _, epoch, err := f.c.ListOffset(f.ctx, tp, AtLogStart); err != nil || epoch != 1 {
-				t.Errorf("ListOffset: leader epoch %d, %v", epoch, err)
-			}
+	onFakes(t, func(f *fixture) {
+		topic := f.topic("t", 1)
+		tp := TP{topic.ID, 0}
+		tail := f.open(tp, ReadUncommitted)
+		f.produce("t", 0, 3, 1, 10)
+		if v := f.read(tail, 0, 1); v.Epoch != 0 {
+			f.Fatalf("read under epoch %d", v.Epoch)
+		}
+		node, _, _ := f.c.Leader(tp)
+		if err := f.cluster.MoveTopicPartition("t", 0, (node+1)%3); err != nil {
+			f.Fatal(err)
+		}
+		f.produce("t", 0, 2, 1, 10)
+		eventually(f, "the move to be known", func() bool {
+			_, epoch, _ := f.c.Leader(tp)
+			return epoch == 1
 		})
-	}
+		if v := f.read(tail, 0, 1); v.Epoch != 1 {
+			f.Fatalf("read under epoch %d after the move", v.Epoch)
+		}
+		for _, c := range []struct {
+			epoch int32
+			want  int64
+		}{{0, 3}, {1, 5}, {7, -1}} {
+			end, at, err := f.c.EndOfEpoch(f.ctx, tp, c.epoch)
+			if err != nil || end != c.want || at != 1 {
+				f.Errorf("epoch %d ends at %d as the leader of epoch %d says, %v; want %d", c.epoch, end, at, err, c.want)
+			}
+		}
+		if _, epoch, err := f.c.ListOffset(f.ctx, tp, AtLogStart); err != nil || epoch != 1 {
+			f.Errorf("ListOffset: leader epoch %d, %v", epoch, err)
+		}
+	})
 }
 
 // After an unclean election the log may begin before where that of the earlier leader did. The fake cannot do that; what the
