@@ -18,9 +18,6 @@ const (
 // listPatience is how long List waits for Redis before it shows what is known here.
 const listPatience = time.Second
 
-// listAge is how old a group's state may be in a list.
-const listAge = time.Second
-
 // listWorkers bounds the states that List reads at a time; they share pipelines.
 const listWorkers = 64
 
@@ -180,8 +177,9 @@ func (s *Service) Groups() []string { return s.index.under(indexGroup) }
 // (ListConfigResources). It never waits.
 func (s *Service) ConfiguredGroups() []string { return s.index.under(indexConfig) }
 
-// List lists the share groups with their states, session timeouts evaluated. States that are not known here are read
-// from Redis; if it does not answer within a second, older ones are shown, or Unknown.
+// List lists the share groups with their states, session timeouts evaluated. The states are read from Redis, for a broker's
+// list is of this moment too, and the last heartbeat may have come to another replica; if Redis does not answer within a
+// second, older ones are shown, or Unknown.
 func (s *Service) List() []Listing {
 	groups := s.index.under(indexGroup)
 	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
@@ -213,7 +211,7 @@ func (s *Service) List() []Listing {
 func (s *Service) state(ctx context.Context, group string) string {
 	state := StateDead
 	read := func(g *Group) { state = g.State(int64(s.asOf())) }
-	_, err := s.view(ctx, group, listAge, read)
+	_, err := s.view(ctx, group, 0, read)
 	switch {
 	case err != nil:
 		state = StateUnknown

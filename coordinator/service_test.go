@@ -36,6 +36,19 @@ func TestTwoReplicasShareOneGroup(t *testing.T) {
 	}
 }
 
+func TestListIsOfThisMomentOnAnyReplica(t *testing.T) {
+	b := newTestbed(t, testTopic("t", 4))
+	one, two := b.replica(), b.replica()
+	eventually(t, "the group is listed", func() bool {
+		one.mustBeat("m", 0, "t")
+		return slices.Equal(two.List(), []Listing{{Group: "g", State: StateStable}})
+	})
+	one.mustBeat("m", -1)
+	if l := two.List(); !slices.Equal(l, []Listing{{Group: "g", State: StateEmpty}}) {
+		t.Errorf("after the last member has left on another replica: %v", l)
+	}
+}
+
 func TestKeepAliveCostsOneCommand(t *testing.T) {
 	b := newTestbed(t, testTopic("t", 4))
 	b.pace.metadata = time.Hour
