@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
@@ -105,7 +106,11 @@ func (b *testbed) shortSessions() {
 // replica is a Service that runs.
 type replica struct {
 	*Service
-	t *testing.T
+	t       *testing.T
+	client  redis.UniversalClient
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	ended   sync.Once
 }
 
 func (b *testbed) replica() *replica {
@@ -113,23 +118,44 @@ func (b *testbed) replica() *replica {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	r := b.start(client)
+	r.catalog.goneAfter = 40 * time.Millisecond
+	eventually(b.t, "the index is read", func() bool { return r.Ready() == nil })
+	return r
+}
+
+// start starts a replica, which is ready once it has read the index.
+func (b *testbed) start(client redis.UniversalClient) *replica {
 	store := statelog.NewStore(client, statelog.Options{ClusterID: "c", Log: zerolog.Nop()})
 	s := New(Options{Store: store, Topics: b.up, Use: b.up, Broker: b.broker, Log: zerolog.Nop()})
 	s.pace = b.pace
-	s.catalog.goneAfter = 40 * time.Millisecond
+	r := &replica{Service: s, t: b.t, client: client}
 	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = store.Run(ctx) })
-	wg.Go(func() { _ = s.Run(ctx) })
-	b.t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-		store.Close(context.Background())
-		_ = client.Close()
-	})
-	r := &replica{Service: s, t: b.t}
-	eventually(b.t, "the index is read", func() bool { return s.Ready() == nil })
+	r.cancel = cancel
+	r.running.Go(func() { _ = store.Run(ctx) })
+	r.running.Go(func() { _ = s.Run(ctx) })
+	b.t.Cleanup(r.stop)
 	return r
+}
+
+// stop ends the replica in order.
+func (r *replica) stop() {
+	r.ended.Do(func() {
+		r.cancel()
+		r.running.Wait()
+		r.store.Close(context.Background())
+		_ = r.client.Close()
+	})
+}
+
+// kill ends the replica so that Redis does not hear of it.
+func (r *replica) kill() {
+	r.ended.Do(func() {
+		_ = r.client.Close()
+		r.cancel()
+		r.running.Wait()
+		r.store.Close(context.Background())
+	})
 }
 
 // eventually polls until f holds.
