@@ -5,7 +5,8 @@
 #          the conformance checks on kshare and on Kafka 4.4 itself, with lists of their states
 # e2e-native  the share scenarios and conformance checks on Kafka 4.4 itself
 # e2e-full the whole matrix at full size: Kafka 3.9 and 4.4 with share groups off, older
-#          Java clients, and native Kafka 4.4 as the reference
+#          Java clients, and native Kafka 4.4 as the reference; half an hour of heartbeats of
+#          many members
 # bench    1,000,000 x 1 KB drained through kshare and from native Kafka, rates and memory; time
 #          to the first record of a new group
 
@@ -56,6 +57,7 @@ e2e-full:
 	. e2e/versions && for v in $$JAVA_CLIENTS; do \
 	  E2E_CLIENTS=java@$$v $(GO_E2E) -timeout 60m -v ./e2e || exit 1; done
 	E2E_TARGET=native $(GO_E2E) -timeout 60m -v ./e2e ./e2e/conformance
+	TEST_SIZE=full go test -count=1 -timeout 30m -v -run ManyMembersHeartbeat ./coordinator
 
 bench:
 	e2e/setup.sh smoke

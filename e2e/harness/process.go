@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -165,4 +166,31 @@ func (p *Process) PeakRSS() (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no VmHWM for pid %d", p.Pid())
+}
+
+// clockTick is the unit of processor times under /proc: USER_HZ is 100 on every
+// architecture that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// ProcessorTime is what the child has used so far, in user and system mode.
+func (p *Process) ProcessorTime() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in parentheses, which may hold anything.
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", p.Pid(), b)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] { // utime, stime
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", p.Pid(), err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
 }
