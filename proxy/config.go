@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +24,12 @@ type Config struct {
 	// NodePorts is the base of the node ports: node N is served on
 	// NodePorts+N by every replica.
 	NodePorts int32
+
+	// Dial connects to a broker on behalf of a client, with TLS where upstream
+	// wants that, but without a certificate of kshare's: whatever upstream
+	// grants to that would be the client's. Default is plain TCP with
+	// DialTimeout.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// MaxFrame is the largest request in bytes, Kafka's
 	// socket.request.max.bytes (default 100 MiB). It also bounds those
@@ -61,6 +68,9 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.DialTimeout, DefaultDialTimeout)
 	setDefault(&c.FirstRequest, DefaultFirstRequest)
 	setDefault(&c.Drain, DefaultDrain)
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: c.DialTimeout}).DialContext
+	}
 	if c.Advertise == "" {
 		c.Advertise, _, _ = net.SplitHostPort(c.Listen)
 	}

@@ -172,10 +172,9 @@ func (n *nodes) dial(ctx context.Context, node int32) (net.Conn, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no address known for node %d", node)
 	}
-	dialer := net.Dialer{Timeout: n.cfg.DialTimeout}
 	var errs []error
 	for _, addr := range list {
-		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		conn, err := n.cfg.Dial(ctx, "tcp", addr)
 		if err == nil {
 			return conn, nil
 		}

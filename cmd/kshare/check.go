@@ -31,7 +31,7 @@ func effectiveYAML(c *Config) ([]byte, error) {
 		m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
 	}
 	for _, s := range settings {
-		if s.key == "broker-config" {
+		if s.key == "broker-config" || s.get(c) == "" {
 			continue
 		}
 		add(root, s.key, scalar(s.get(c)), firstOf(c.origin[s.key], "default"))

@@ -30,6 +30,8 @@ type Config struct {
 	CacheBytes   int64 // bound of the cache of upstream batches
 	Drain        time.Duration
 	MaxFrame     int64
+	UpstreamTLS  bool              // brokers are spoken to with TLS
+	UpstreamCA   string            // file of the authorities that brokers' certificates are judged by
 	BrokerConfig map[string]string // broker-level share settings under Kafka's own names
 
 	origin map[string]string // key, or name of a broker-level setting -> where its value comes from, for check and for error messages
@@ -51,6 +53,12 @@ var settings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
 		set: func(c *Config, v string) (err error) { c.Upstream, err = parseSeeds(v); return err },
 		get: func(c *Config) string { return strings.Join(c.Upstream, ",") }},
+	{key: "upstream-tls", arg: "BOOL", meaning: "speak TLS with the brokers, for clients as for itself",
+		set: boolInto(func(c *Config) *bool { return &c.UpstreamTLS }),
+		get: func(c *Config) string { return strconv.FormatBool(c.UpstreamTLS) }},
+	{key: "upstream-tls-ca", arg: "FILE", meaning: "PEM file of the authorities to trust in brokers' certificates; those of the system if not given",
+		set: func(c *Config, v string) error { c.UpstreamCA = v; return nil },
+		get: func(c *Config) string { return c.UpstreamCA }},
 	{key: "redis", arg: "URL", meaning: "where the state of share groups lives: redis://[user:password@]host:port[/db], rediss:// for TLS", secret: true,
 		set: func(c *Config, v string) error { c.Redis = v; return checkRedisURL(v) },
 		get: func(c *Config) string { return redactURL(c.Redis) }},

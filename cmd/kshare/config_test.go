@@ -58,8 +58,9 @@ func TestEveryKeyHasTheSameMeaningInAllSources(t *testing.T) {
 	values := map[string]string{
 		"upstream": "a:1,b:2", "redis": "rediss://u:p@h:1/3", "redis-prefix": "other", "redis-lease": "9s", "listen": "127.0.0.9:7",
 		"advertise": "example.org", "node-ports": "4000", "http": "127.0.0.9:8", "cache-bytes": "30MiB", "drain": "7s", "max-frame": "1MiB",
-		"log-level": "error", "broker-config": "group.share.delivery.count.limit=7",
+		"log-level": "error", "upstream-tls": "true", "upstream-tls-ca": "/etc/ca.pem", "broker-config": "group.share.delivery.count.limit=7",
 	}
+	needs := map[string][]string{"upstream-tls-ca": {"--upstream-tls=true"}}
 	for _, s := range settings {
 		value, ok := values[s.key]
 		if !ok {
@@ -72,7 +73,8 @@ func TestEveryKeyHasTheSameMeaningInAllSources(t *testing.T) {
 		}
 		var got []string
 		for source, in := range map[string]inputs{
-			"flag": from([]string{"--" + s.key, value}, nil, ""), "environment": from(nil, []string{s.env() + "=" + value}, ""), "file": from(nil, nil, text),
+			"flag":        from(append([]string{"--" + s.key, value}, needs[s.key]...), nil, ""),
+			"environment": from(needs[s.key], []string{s.env() + "=" + value}, ""), "file": from(needs[s.key], nil, text),
 		} {
 			c, err := load(in, nil)
 			if err != nil {

@@ -19,6 +19,9 @@ func (c *Config) validate() error {
 	if _, err := c.broker(); err != nil {
 		return err
 	}
+	if c.UpstreamCA != "" && !c.UpstreamTLS {
+		return &configError{key: "upstream-tls-ca", source: c.origin["upstream-tls-ca"], problem: "is of use only with upstream-tls: true, set that or leave this away"}
+	}
 	for _, err := range []error{c.proxy().Validate(), c.upstream().Validate()} {
 		if err != nil { // these name the key themselves
 			return &configError{problem: err.Error()}

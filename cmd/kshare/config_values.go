@@ -27,6 +27,20 @@ func intInto(field func(*Config) *int, low, high int, what string) func(*Config,
 	}
 }
 
+func boolInto(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		switch strings.ToLower(v) {
+		case "true":
+			*field(c) = true
+		case "false":
+			*field(c) = false
+		default:
+			return fmt.Errorf("%q is neither true nor false", v)
+		}
+		return nil
+	}
+}
+
 func durationInto(field func(*Config) *time.Duration, low, high time.Duration) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		d, err := time.ParseDuration(v)

@@ -33,6 +33,7 @@ type replica struct {
 	announce io.Writer // gets the readiness line
 	registry *prometheus.Registry
 	redis    redis.UniversalClient
+	dials    brokerDials
 	upstream *upstream.Client
 	missing  *missing                     // what start-up waits for
 	proxy    atomic.Pointer[proxy.Server] // nil until start-up has what it needs
@@ -50,7 +51,12 @@ func newReplica(c Config, log zerolog.Logger, announce io.Writer) (*replica, err
 	if r.redis, err = statelog.Connect(c.Redis); err != nil {
 		return nil, &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "redis: ")}
 	}
-	if r.upstream, err = upstream.New(c.upstream(), r.part("upstream").Hook(zerolog.HookFunc(r.hushAtStart))); err != nil {
+	if r.dials, err = c.brokerDials(r.part("upstream")); err != nil {
+		return nil, err
+	}
+	reading := c.upstream()
+	reading.Dial = r.dials.own
+	if r.upstream, err = upstream.New(reading, r.part("upstream").Hook(zerolog.HookFunc(r.hushAtStart))); err != nil {
 		return nil, &configError{key: "upstream", problem: err.Error()}
 	}
 	return r, nil
@@ -95,7 +101,9 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 		Store: store, Groups: groups, Upstream: r.upstream, Checkpoints: checkpoints, DeadLetters: letters, Broker: r.broker, Endpoint: r.endpoint,
 		Log: r.part("serve"), Registry: r.registry,
 	})
-	front, err := proxy.New(r.c.proxy(), proxy.Deps{Upstream: r.upstream, Serve: server, Log: r.part("proxy"), Registry: r.registry})
+	facing := r.c.proxy()
+	facing.Dial = r.dials.clients
+	front, err := proxy.New(facing, proxy.Deps{Upstream: r.upstream, Serve: server, Log: r.part("proxy"), Registry: r.registry})
 	if err != nil {
 		return &configError{problem: err.Error()}
 	}

@@ -60,7 +60,6 @@ func (c *Client) options() []kgo.Opt {
 		kgo.BrokerMaxReadBytes(max(100<<20, 2*c.cfg.FetchMaxBytes)),
 		kgo.MaxDecompressBatchBytes(MostUnpacked),
 		kgo.RequestTimeoutOverhead(5 * time.Second),
-		kgo.DialTimeout(3 * time.Second),
 		kgo.ConnIdleTimeout(2 * time.Minute),
 		kgo.MetadataMaxAge(c.cfg.MetadataMaxAge),
 		kgo.MetadataMinAge(min(250*time.Millisecond, c.cfg.MetadataMaxAge)),
@@ -71,6 +70,11 @@ func (c *Client) options() []kgo.Opt {
 			return 10 * time.Second
 		}),
 		kgo.RetryBackoffFn(func(tries int) time.Duration { return min(time.Duration(tries)*100*time.Millisecond, time.Second) }),
+	}
+	if c.cfg.Dial != nil {
+		opts = append(opts, kgo.Dialer(c.cfg.Dial))
+	} else {
+		opts = append(opts, kgo.DialTimeout(3*time.Second))
 	}
 	if c.log.GetLevel() <= zerolog.DebugLevel {
 		opts = append(opts, kgo.WithLogger(kgoLog{c.log}))

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -28,7 +29,9 @@ type Config struct {
 	MaxWait time.Duration
 	// MetadataMaxAge is the time between two looks at the nodes and the topics in use. Default 10 s.
 	MetadataMaxAge time.Duration
-	// Opts are added to all kgo clients: dialer, TLS, SASL, hooks, version pins.
+	// Dial connects to a broker, with TLS where upstream wants that. Default is plain TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Opts are added to all kgo clients: hooks, version pins.
 	Opts []kgo.Opt
 }
 

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"kshare/proxy"
+	"kshare/proxy/certs"
+)
+
+// dialFunc connects to a broker.
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// brokerDials are the ways to the brokers, nil where that is plain TCP. A client's connection never shows a certificate
+// of kshare's, for upstream would take the client for kshare.
+type brokerDials struct{ own, clients dialFunc }
+
+func (c *Config) brokerDials(log zerolog.Logger) (brokerDials, error) {
+	if !c.UpstreamTLS {
+		return brokerDials{}, nil
+	}
+	dial := func(files certs.Files, timeout time.Duration) (dialFunc, error) {
+		d, err := certs.NewDialer(files, timeout, log)
+		if err != nil {
+			return nil, &configError{key: "upstream-tls", problem: err.Error()}
+		}
+		return d.DialContext, nil
+	}
+	own, err := dial(certs.Files{CA: c.UpstreamCA}, 5*time.Second)
+	if err != nil {
+		return brokerDials{}, err
+	}
+	clients, err := dial(certs.Files{CA: c.UpstreamCA}, proxy.DefaultDialTimeout)
+	return brokerDials{own, clients}, err
+}
