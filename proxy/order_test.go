@@ -327,3 +327,49 @@ func TestUpstreamIsAskedOnlyWhatItKnows(t *testing.T) {
 		})
 	}
 }
+
+// A group's keys that only newer upstreams have are then kshare's to refuse, in words that name them.
+func TestUpstreamIsGivenOnlyConfigsThatItKnows(t *testing.T) {
+	for version, want := range map[string][2]string{"3.9": {"topic", "group"}, "4.0": {"topic group", ""}} {
+		t.Run(version, func(t *testing.T) {
+			up := startUpstream(t, kfake.MaxVersions(kversion.FromString(version)))
+			var asked [2][]string // upstream, kshare
+			note := func(of int, r kmsg.Request) (kmsg.Response, error) {
+				for _, res := range r.(*kmsg.IncrementalAlterConfigsRequest).Resources {
+					asked[of] = append(asked[of], res.ResourceName)
+				}
+				return r.ResponseKind(), nil
+			}
+			up.ControlKey(44, func(r kmsg.Request) (kmsg.Response, error, bool) {
+				up.KeepControl()
+				resp, err := note(0, r)
+				return resp, err, true
+			})
+			apis := (&serve.Server{}).APIs()
+			api := apis[slices.IndexFunc(apis, func(a serve.API) bool { return a.Key == 44 })]
+			api.Serve = func(_ context.Context, r *serve.Request) (kmsg.Response, error) { return note(1, r.Body) }
+			w := startProxy(t, setup{addrs: up.ListenAddrs(), apis: []serve.API{api}}).dial()
+			resource := func(kind kmsg.ConfigResourceType, name, key string) kmsg.IncrementalAlterConfigsRequestResource {
+				return kmsg.IncrementalAlterConfigsRequestResource{ResourceType: kind, ResourceName: name,
+					Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: key, Value: kmsg.StringPtr("50000")}}}
+			}
+			topic := resource(kmsg.ConfigResourceTypeTopic, "topic", "retention.ms")
+			group := resource(kmsg.ConfigResourceTypeGroupConfig, "group", "consumer.session.timeout.ms")
+			for i, resources := range [][]kmsg.IncrementalAlterConfigsRequestResource{{topic, group}, {group}, {topic}} {
+				asked = [2][]string{}
+				w.ask(int32(i), &kmsg.IncrementalAlterConfigsRequest{Version: 1, Resources: resources})
+				for of, side := range []string{"upstream", "kshare"} {
+					var expected []string
+					for _, r := range resources {
+						if slices.Contains(strings.Fields(want[of]), r.ResourceName) {
+							expected = append(expected, r.ResourceName)
+						}
+					}
+					if !slices.Equal(asked[of], expected) {
+						t.Errorf("request %d: %s was given %q, want %q", i, side, asked[of], expected)
+					}
+				}
+			}
+		})
+	}
+}

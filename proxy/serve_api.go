@@ -74,14 +74,15 @@ func (c *conn) divide(r request, api *serve.API) (parts, error) {
 		return parts{own: body}, nil
 	}
 	p := parts{}
-	p.own, p.theirs = api.Split(c.s.deps.split, body)
+	split := api.Split
+	if o := api.Older; o != nil {
+		if vr, ok := ranges[o.Key]; !ok || vr.max < o.Version {
+			split = o.Split
+		}
+	}
+	p.own, p.theirs = split(c.s.deps.split, body)
 	if p.own == nil {
 		p.theirs = body
-	}
-	if t := api.Trim; t != nil && p.own != nil && p.theirs != nil {
-		if vr, ok := ranges[t.Key]; !ok || vr.max < t.Version {
-			p.theirs = t.Cut(p.theirs)
-		}
 	}
 	if p.theirs != nil {
 		// What upstream does not know yet, a filter for one, is kshare's to do.

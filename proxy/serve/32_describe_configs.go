@@ -105,17 +105,21 @@ func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
 
-// withoutGroups is for upstreams before 4.0, which are known by their ConsumerGroupHeartbeat (68): it has no v1.
-var withoutGroups = &Trim{Key: 68, Version: 1, Cut: func(theirs kmsg.Request) kmsg.Request {
-	req := theirs.(*kmsg.DescribeConfigsRequest)
-	req.Resources = slices.DeleteFunc(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
+// beforeGroupConfigs divides a request for upstreams before 4.0, which are known by their ConsumerGroupHeartbeat (68): it
+// has no v1.
+func beforeGroupConfigs(split func(*Server, kmsg.Request) (own, theirs kmsg.Request)) *Older {
+	return &Older{Key: 68, Version: 1, Split: split}
+}
+
+// splitDescribeBefore gives GROUP resources to kshare as a whole.
+func splitDescribeBefore(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
+	req := body.(*kmsg.DescribeConfigsRequest)
+	mine, rest := *req, *req
+	mine.Resources, rest.Resources = sift(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
 		return r.ResourceType == kmsg.ConfigResourceTypeGroupConfig
 	})
-	if len(req.Resources) == 0 {
-		return nil
-	}
-	return req
-}}
+	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
+}
 
 // mergeDescribe joins the answers: where both are about one group, upstream adds the keys that kshare does not own, and
 // what it has against the question does not count.

@@ -14,7 +14,8 @@ import (
 //
 // Resources of other types, and groups of which only upstream's keys (consumer.*, streams.*) are changed, go upstream. A
 // group with keys of both is changed in both places; each takes its part wholly or not at all, and the first error is
-// told. A group need not exist.
+// told. A group need not exist. Before Kafka 4.0 there is no resource type 32: such an upstream is not asked, and its keys
+// are as unknown as any other.
 
 func (s *Server) incrementalAlterConfigs(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.IncrementalAlterConfigsRequest)
@@ -77,6 +78,16 @@ func splitIncrementalAlter(_ *Server, body kmsg.Request) (own, theirs kmsg.Reque
 			mine.Resources = append(mine.Resources, here)
 		}
 	}
+	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
+}
+
+// splitIncrementalAlterBefore gives GROUP resources to kshare as a whole.
+func splitIncrementalAlterBefore(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
+	req := body.(*kmsg.IncrementalAlterConfigsRequest)
+	mine, rest := *req, *req
+	mine.Resources, rest.Resources = sift(req.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) bool {
+		return r.ResourceType == kmsg.ConfigResourceTypeGroupConfig
+	})
 	return divided(&mine, len(mine.Resources), &rest, len(rest.Resources))
 }
 

@@ -66,15 +66,14 @@ type API struct {
 	Relayed bool
 	// Head is set where the first strings of a request's body already tell that all of it is upstream's.
 	Head *Head
-	// Trim is set where older upstreams refuse the whole of their part for something in it that they do not know.
-	Trim *Trim
+	// Older is set where upstreams of an earlier release can be asked for less than Split gives them.
+	Older *Older
 }
 
-// Trim takes out of upstream's part what only an upstream knows that has the key at the version.
-type Trim struct {
+// Older is the Split for an upstream that does not have Key at Version.
+type Older struct {
 	Key, Version int16
-	// Cut returns nil if nothing is left.
-	Cut func(theirs kmsg.Request) kmsg.Request
+	Split        func(s *Server, body kmsg.Request) (own, theirs kmsg.Request)
 }
 
 // Head finds the one group id that a request names. The proxy reads no further than that to see that a request is
@@ -166,10 +165,10 @@ func (s *Server) APIs() []API {
 		{Key: 15, Max: -1, Serve: s.describeGroups, Split: splitDescribeGroups, Merge: mergeDescribeGroups, Relayed: true},
 		{Key: 16, Min: 0, Max: 5, Serve: s.listGroups, Split: splitList, Merge: s.mergeList, Relayed: true},
 		{Key: 21, Max: -1, Serve: s.deleteRecords, Split: splitDeleteRecords, Merge: mergeDeleteRecords, Relayed: true},
-		{Key: 32, Min: 1, Max: 4, Serve: s.describeConfigs, Split: splitDescribe, Merge: mergeDescribe, Relayed: true, Trim: withoutGroups},
+		{Key: 32, Min: 1, Max: 4, Serve: s.describeConfigs, Split: splitDescribe, Merge: mergeDescribe, Relayed: true, Older: beforeGroupConfigs(splitDescribeBefore)},
 		{Key: 33, Min: 0, Max: 2, Serve: s.alterConfigs, Split: splitAlter, Merge: mergeAlter, Relayed: true},
 		{Key: 42, Min: 0, Max: 3, Serve: s.deleteGroups, Split: splitDelete, Merge: mergeDelete, Relayed: true},
-		{Key: 44, Min: 0, Max: 1, Serve: s.incrementalAlterConfigs, Split: splitIncrementalAlter, Merge: mergeIncrementalAlter, Relayed: true},
+		{Key: 44, Min: 0, Max: 1, Serve: s.incrementalAlterConfigs, Split: splitIncrementalAlter, Merge: mergeIncrementalAlter, Relayed: true, Older: beforeGroupConfigs(splitIncrementalAlterBefore)},
 		{Key: 69, Max: -1, Serve: s.consumerGroupDescribe, Split: splitConsumerDescribe, Merge: mergeConsumerDescribe, Relayed: true},
 		{Key: 74, Min: 1, Max: 1, Serve: s.listConfigResources, Split: splitConfigList, Merge: mergeConfigList, Relayed: true},
 		{Key: 76, Min: 1, Max: 1, Serve: s.shareGroupHeartbeat},
