@@ -27,17 +27,18 @@ import (
 
 // replica is one kshare: all packages wired together, brought up and taken down in order.
 type replica struct {
-	c        Config
-	broker   coordinator.BrokerConfig
-	log      zerolog.Logger
-	announce io.Writer // gets the readiness line
-	registry *prometheus.Registry
-	redis    redis.UniversalClient
-	dials    brokerDials
-	upstream *upstream.Client
-	missing  *missing                     // what start-up waits for
-	proxy    atomic.Pointer[proxy.Server] // nil until start-up has what it needs
-	up       chan struct{}                // closed when clients are served
+	c         Config
+	broker    coordinator.BrokerConfig
+	log       zerolog.Logger
+	announce  io.Writer // gets the readiness line
+	registry  *prometheus.Registry
+	redis     redis.UniversalClient
+	dials     brokerDials
+	upstream  *upstream.Client
+	missing   *missing                     // what start-up waits for
+	redisSays []string                     // warnings of its settings at start
+	proxy     atomic.Pointer[proxy.Server] // nil until start-up has what it needs
+	up        chan struct{}                // closed when clients are served
 }
 
 // newReplica checks everything that can be checked without the network.
@@ -116,6 +117,10 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 	parts.start("coordinator", groups.Run)
 	parts.start("checkpoints", checkpoints.Run)
 	parts.start("dead letters", letters.Run)
+	if r.c.origin["redis"] != originEmbedded {
+		check := func(ctx context.Context) ([]string, error) { return statelog.CheckServer(ctx, r.redis) }
+		parts.start("redis settings", func(life context.Context) error { return watchRedis(life, check, r.redisSays, r.warnOfRedis) })
+	}
 	parts.start("ready", func(life context.Context) error { return r.announceWhenReady(ctx, front) })
 	err = front.Run(ctx) // drains when ctx ends
 	goodbye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)

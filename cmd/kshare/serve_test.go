@@ -128,6 +128,29 @@ func startEvictingRedis(t *testing.T) (address string) {
 	return s.Addr().String()
 }
 
+// startMute starts a server that hears a client out and hangs up.
+func startMute(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.71.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 4096))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
 // TestUnreachableServersAreWaitedForAndNamed: nothing answers, kshare stays and says so.
 func TestUnreachableServersAreWaitedForAndNamed(t *testing.T) {
 	redis, err := startRedis()
@@ -141,6 +164,7 @@ func TestUnreachableServersAreWaitedForAndNamed(t *testing.T) {
 	}
 	t.Cleanup(cluster.Close)
 	up, upRedis := strings.Join(cluster.ListenAddrs(), ","), "redis://"+redis.Addr()
+	mute := startMute(t)
 	for _, c := range []struct {
 		name, host, upstream, redis string
 		named, silent               string
@@ -148,6 +172,9 @@ func TestUnreachableServersAreWaitedForAndNamed(t *testing.T) {
 		{"upstream", "127.0.71.5", nowhere, upRedis, "upstream: " + nowhere, "redis"},
 		{"Redis", "127.0.71.6", up, "redis://:s3cr3t@" + nowhere, "redis: redis://:xxxxx@" + nowhere, "upstream"},
 		{"both", "127.0.71.7", nowhere, "redis://" + nowhere, "redis: redis://" + nowhere, "s3cr3t"},
+		{"what is no such broker", "127.0.71.20", mute, upRedis, "is it a broker's listener without SASL, and with TLS only where upstream-tls is set?", "redis"},
+		{"what is no Redis", "127.0.71.21", up, "redis://" + mute, "is it a plaintext port of Redis? rediss:// is for TLS", "upstream"},
+		{"what is no Redis with TLS", "127.0.71.22", up, "rediss://" + mute, "is it a TLS port of Redis? redis:// is for plaintext", "upstream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

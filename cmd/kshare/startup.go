@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"kshare/proxy/upstream"
@@ -99,15 +101,30 @@ func (r *replica) checkRedis(ctx context.Context) error {
 	case errors.As(err, new(redis.Error)):
 		return fmt.Errorf("%s refuses: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
 	case err != nil:
-		return fmt.Errorf("%s does not answer: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
+		return fmt.Errorf("%s does not answer: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable)+redisHint(r.c.Redis, err))
 	}
 	if r.c.origin["redis"] == originEmbedded {
 		return nil // is not made to last, which dev says
 	}
 	for _, w := range warnings {
-		r.log.Warn().Str("key", "redis").Msg(w)
+		r.warnOfRedis(w)
 	}
+	r.redisSays = warnings
 	return nil
+}
+
+func (r *replica) warnOfRedis(text string) { r.log.Warn().Str("key", "redis").Msg(text) }
+
+// redisHint asks what a server may be that was reached and did not speak as Redis does.
+func redisHint(url string, err error) string {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		return ""
+	case strings.HasPrefix(url, "rediss:"):
+		return ", is it a TLS port of Redis? redis:// is for plaintext"
+	}
+	return ", is it a plaintext port of Redis? rediss:// is for TLS"
 }
 
 func (r *replica) checkUpstream(ctx context.Context) error {
@@ -118,7 +135,11 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	if err == nil {
 		return nil // it has answered just now
 	}
-	return fmt.Errorf("%s does not answer: %s", strings.Join(r.c.Upstream, ","), without(err, upstream.ErrUnavailable))
+	text := without(err, upstream.ErrUnavailable)
+	if errors.As(err, new(*kgo.ErrFirstReadEOF)) { // whose own text asks for settings that kshare does not have
+		text = "it closes the connection at the first request, is it a broker's listener without SASL, and with TLS only where upstream-tls is set?"
+	}
+	return fmt.Errorf("%s does not answer: %s", strings.Join(r.c.Upstream, ","), text)
 }
 
 // without is an error's text less what the sentence around it says already.
