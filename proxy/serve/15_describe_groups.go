@@ -28,11 +28,14 @@ func (s *Server) describeGroups(ctx context.Context, r *Request) (kmsg.Response,
 		g := kmsg.NewDescribeGroupsResponseGroup()
 		g.Group = group
 		g.ErrorCode = s.refusal(ctx, r.Conn, opDescribe, group, found)
+		if g.ErrorCode == codeNone && req.IncludeAuthorizedOperations {
+			var err error
+			if g.AuthorizedOperations, err = s.groupOperations(ctx, r.Conn, group); err != nil {
+				g.ErrorCode = codeCoordUnavailable
+			}
+		}
 		if g.ErrorCode == found {
 			g.State, g.ErrorMessage = coordinator.StateDead, notOfType("classic", group, found)
-		}
-		if g.ErrorCode == codeNone && req.IncludeAuthorizedOperations {
-			g.AuthorizedOperations = s.groupOperations(ctx, r.Conn, group)
 		}
 		resp.Groups = append(resp.Groups, g)
 	}

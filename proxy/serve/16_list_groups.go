@@ -45,7 +45,12 @@ func (s *Server) listGroups(ctx context.Context, r *Request) (kmsg.Response, err
 			continue
 		}
 		if !all {
-			if ok, err := s.mayGroup(ctx, r.Conn, opDescribe, l.Group); err != nil || !ok {
+			ok, err := s.mayGroup(ctx, r.Conn, opDescribe, l.Group)
+			if err != nil {
+				resp.ErrorCode, resp.Groups = codeCoordUnavailable, nil
+				return resp, nil
+			}
+			if !ok {
 				continue
 			}
 		}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -50,12 +51,15 @@ func (s *Server) describeGroup(ctx context.Context, c *Conn, group string, opera
 		g.ErrorCode, g.ErrorMessage = code, msg
 		return g
 	}
+	if operations {
+		if g.AuthorizedOperations, err = s.groupOperations(ctx, c, group); err != nil {
+			g.ErrorCode = codeCoordUnavailable
+			return g
+		}
+	}
 	g.GroupState, g.GroupEpoch, g.AssignmentEpoch, g.Assignor = d.State, d.GroupEpoch, d.AssignmentEpoch, d.Assignor
 	for _, m := range d.Members {
 		g.Members = append(g.Members, describedMember(m))
-	}
-	if operations {
-		g.AuthorizedOperations = s.groupOperations(ctx, c, group)
 	}
 	return g
 }
@@ -96,13 +100,20 @@ func describedMember(m coordinator.MemberDescription) kmsg.ShareGroupDescribeRes
 	return out
 }
 
-// groupOperations is the bit field of what the principal may do on the group.
-func (s *Server) groupOperations(ctx context.Context, c *Conn, group string) int32 {
+// unsaidOperations is the bit field where nothing is said of what the principal may do.
+const unsaidOperations = math.MinInt32
+
+// groupOperations is the bit field of what the principal may do on the group; unsaidOperations with an error.
+func (s *Server) groupOperations(ctx context.Context, c *Conn, group string) (int32, error) {
 	var bits int32
 	for _, op := range []int8{opRead, opDelete, opDescribe, opDescribeConfigs, opAlterConfigs} {
-		if ok, err := s.mayGroup(ctx, c, op, group); err == nil && ok {
+		ok, err := s.mayGroup(ctx, c, op, group)
+		if err != nil {
+			return unsaidOperations, err
+		}
+		if ok {
 			bits |= 1 << op
 		}
 	}
-	return bits
+	return bits, nil
 }

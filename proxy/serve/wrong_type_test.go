@@ -281,6 +281,51 @@ type mute struct{ denies }
 
 func (mute) Group(context.Context, int8, string) (bool, error) { return false, errors.New("no answer") }
 
+// groupACLs tells of groups alone; the principal may describe all topics and do nothing with the cluster.
+type groupACLs struct {
+	denies
+	may func(op int8) (bool, error)
+}
+
+func (a groupACLs) Group(_ context.Context, op int8, _ string) (bool, error) { return a.may(op) }
+func (groupACLs) Cluster(context.Context, int8) (bool, error)                { return false, nil }
+
+func TestUnknownACLsOfAGroupAreNoDenial(t *testing.T) {
+	r, c := misused(t)
+	unsure := func(about int8) groupACLs {
+		return groupACLs{may: func(op int8) (bool, error) {
+			if op == about {
+				return false, errors.New("no answer")
+			}
+			return true, nil
+		}}
+	}
+	retriable := func(what string, code int16) {
+		t.Helper()
+		if !kerr.IsRetriable(kerr.ErrorForCode(code)) {
+			t.Errorf("%s: code %d", what, code)
+		}
+	}
+	c.Auth = unsure(opDescribe)
+	list := kmsg.NewPtrListGroupsRequest()
+	list.Version = 5
+	retriable("ListGroups", r.ask(r.w.ctx, c, list).(listAnswer).ErrorCode)
+	c.Auth = unsure(opDelete)
+	if got := r.ask(r.w.ctx, c, list).(listAnswer); got.ErrorCode != codeNone || len(got.Groups) != 1 {
+		t.Errorf("ListGroups, when it is known what counts: %+v", got.ListGroupsResponse)
+	}
+	share := kmsg.NewPtrShareGroupDescribeRequest()
+	share.Version, share.GroupIDs, share.IncludeAuthorizedOperations = 1, []string{"g"}, true
+	described := r.ask(r.w.ctx, c, share).(*kmsg.ShareGroupDescribeResponse).Groups[0]
+	retriable("ShareGroupDescribe", described.ErrorCode)
+	if described.AuthorizedOperations != unsaidOperations || described.GroupState != "" {
+		t.Errorf("ShareGroupDescribe: %+v", described)
+	}
+	classic := kmsg.NewPtrDescribeGroupsRequest()
+	classic.Version, classic.Groups, classic.IncludeAuthorizedOperations = 5, []string{"g"}, true
+	retriable("DescribeGroups", r.ask(r.w.ctx, c, classic).(*kmsg.DescribeGroupsResponse).Groups[0].ErrorCode)
+}
+
 func TestUnknownACLsAreNoRefusal(t *testing.T) {
 	r, c := misused(t)
 	c.Auth = mute{}
