@@ -79,34 +79,28 @@ func TestCheck083_WaitEndsWithDataOrAtMaxWait(t *testing.T) {
 	w.is("closed", waitingFetch(m, func() { other.close() }), "0-2x3")
 }
 
-// waitingFetch starts a fetch of the session that may wait 20 s, lets it wait a little, does something, and returns what
-// the fetch got by that.
+// waitingFetch sends a fetch of the session that may wait 20 s, does something when one of another member that was sent
+// later has waited in vain, and returns what the first got by that.
 func waitingFetch(m *member, then func()) string {
 	m.w.Helper()
 	req := m.fetching()
 	req.MaxWaitMillis = 20_000
-	sent := *m
-	got := make(chan kmsg.Response, 1)
-	go func() {
-		resp, _ := sent.c.do(req)
-		got <- resp
-	}()
-	select {
-	case <-got:
-		m.w.Fatal("the fetch did not wait")
-	case <-time.After(300 * time.Millisecond): // until it surely waits
+	if err := m.c.send(req); err != nil {
+		m.w.Fatal(err)
 	}
+	m.w.member().getsNone(m.w.p(0))
 	began := time.Now()
 	then()
-	resp, ok := (<-got).(*kmsg.ShareFetchResponse)
-	if !ok {
-		m.w.Fatal("no response")
+	got, err := m.c.receive(req)
+	if err != nil {
+		m.w.Fatal(err)
 	}
-	m.w.code("ShareFetch", resp.ErrorCode, nil)
-	m.advance(req.ShareSessionEpoch)
 	if took := time.Since(began); took > 5*time.Second {
 		m.w.Fatalf("woken after %v", took)
 	}
+	resp := got.(*kmsg.ShareFetchResponse)
+	m.w.code("ShareFetch", resp.ErrorCode, nil)
+	m.advance(req.ShareSessionEpoch)
 	return fetched{m.w, resp, 0}.acquired(m.w.p(0))
 }
 
