@@ -9,7 +9,6 @@ import (
 
 	"kshare/proxy/upstream"
 	"kshare/sharestate"
-	"kshare/sharestate/statelog"
 )
 
 // DeleteRecords (21): upstream's answer, of which the share groups take note.
@@ -104,18 +103,11 @@ func (s *Server) logStarts(ctx context.Context, resp *kmsg.DeleteRecordsResponse
 
 // advanceLogStarts is logStartsMoved for one group.
 func (s *Server) advanceLogStarts(ctx context.Context, group string, starts map[upstream.TP]int64) error {
-	topics, err := s.o.Groups.InitializedPartitions(ctx, group)
+	parts, err := s.initializedParts(ctx, group)
 	if err != nil {
 		return err
 	}
-	var moved []upstream.TP
-	for _, t := range topics {
-		for _, p := range t.Partitions {
-			if tp := (upstream.TP{ID: t.ID, Partition: p}); starts[tp] > 0 {
-				moved = append(moved, tp)
-			}
-		}
-	}
+	moved, _ := sift(parts, func(tp upstream.TP) bool { return starts[tp] > 0 })
 	if len(moved) == 0 {
 		return nil
 	}
@@ -123,21 +115,8 @@ func (s *Server) advanceLogStarts(ctx context.Context, group string, starts map[
 	if err != nil {
 		return err
 	}
-	pending := make([]*statelog.Pending, len(moved))
-	for i, tp := range moved {
-		op := sharestate.AdvanceLogStart{LogStart: starts[tp], Settings: set}
-		pending[i] = s.logs.Get(logName(group, tp)).Submit(sharestate.EncodeOp(nil, op))
-	}
-	s.o.Store.Kick()
-	for i, tp := range moved {
-		if _, werr := pending[i].Wait(ctx); werr != nil {
-			if !errors.Is(werr, statelog.ErrMissing) && err == nil { // missing: never fetched from
-				err = werr
-			}
-			continue
-		}
-		s.o.Checkpoints.later(group, tp)
-		s.o.DeadLetters.made(shareKey{group, tp}, s.logs.Get(logName(group, tp)))
-	}
+	_, err = s.submitEach(ctx, group, moved, func(tp upstream.TP) sharestate.Op {
+		return sharestate.AdvanceLogStart{LogStart: starts[tp], Settings: set}
+	})
 	return err
 }

@@ -301,17 +301,14 @@ func (d *DeadLetters) sweepGroup(ctx context.Context, group string) {
 	if err != nil || cfg.DeadLetterTopic == "" {
 		return
 	}
-	topics, err := d.s.o.Groups.InitializedPartitions(ctx, group)
+	parts, err := d.s.initializedParts(ctx, group)
 	if err != nil {
 		return
 	}
-	for _, t := range topics {
-		for _, part := range t.Partitions {
-			key := shareKey{group, upstream.TP{ID: t.ID, Partition: part}}
-			log := d.s.logs.Get(logName(group, key.TP))
-			if log.View(ctx, d.sweepEvery, func(*sharestate.Partition) {}) == nil {
-				d.seen(key, log)
-			}
+	for _, tp := range parts {
+		log := d.s.logs.Get(logName(group, tp))
+		if log.View(ctx, d.sweepEvery, func(*sharestate.Partition) {}) == nil {
+			d.seen(shareKey{group, tp}, log)
 		}
 	}
 }

@@ -2,12 +2,12 @@ package serve
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 
 	"kshare/coordinator"
 	"kshare/proxy/upstream"
 	"kshare/sharestate"
-	"kshare/sharestate/statelog"
 )
 
 // The life of a share-partition (its incarnation) is for its group to say, and begins in the share-partition's own log
@@ -19,18 +19,9 @@ import (
 func (s *Server) beginLives(ctx context.Context, group string, lives map[upstream.TP]coordinator.Initialized) {
 	ctx, cancel := storeContext(ctx)
 	defer cancel()
-	var pending []*statelog.Pending
-	for tp, init := range lives {
-		op := sharestate.Reset{Offset: init.StartOffset, Incarnation: init.Incarnation}
-		pending = append(pending, s.logs.Get(logName(group, tp)).Submit(sharestate.EncodeOp(nil, op)))
-	}
-	s.o.Store.Kick()
-	var failed error
-	for _, p := range pending {
-		if _, err := p.Wait(ctx); err != nil && !errors.Is(err, statelog.ErrMissing) {
-			failed = err
-		}
-	}
+	_, failed := s.submitEach(ctx, group, slices.Collect(maps.Keys(lives)), func(tp upstream.TP) sharestate.Op {
+		return sharestate.Reset{Offset: lives[tp].StartOffset, Incarnation: lives[tp].Incarnation}
+	})
 	if failed != nil {
 		s.o.Log.Warn().Err(failed).Str("group", group).Msg("offsets of a share group were changed, but other replicas may go by the old ones for a moment")
 	}

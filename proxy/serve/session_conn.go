@@ -2,10 +2,10 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
+	"kshare/proxy/upstream"
 	"kshare/sharestate"
 	"kshare/sharestate/statelog"
 )
@@ -225,20 +225,11 @@ func (s *Server) releaseParts(ctx context.Context, group, member string, nonce s
 	if err != nil {
 		return err
 	}
-	op := sharestate.EncodeOp(nil, sharestate.Release{Member: member, Session: nonce, Settings: set})
-	pending := make([]*statelog.Pending, len(parts))
+	release := sharestate.Release{Member: member, Session: nonce, Settings: set}
+	held := make([]upstream.TP, len(parts))
 	for i, p := range parts {
-		pending[i] = s.logs.Get(logName(group, p.TP)).Submit(op)
-		s.o.Checkpoints.later(group, p.TP)
+		held[i] = p.TP
 	}
-	s.o.Store.Kick()
-	var first error
-	for i, p := range pending {
-		_, err := p.Wait(ctx)
-		if err != nil && first == nil && !errors.Is(err, statelog.ErrMissing) { // missing: never fetched from
-			first = err
-		}
-		s.o.DeadLetters.made(shareKey{group, parts[i].TP}, s.logs.Get(logName(group, parts[i].TP)))
-	}
-	return first
+	_, err = s.submitEach(ctx, group, held, func(upstream.TP) sharestate.Op { return release })
+	return err
 }
