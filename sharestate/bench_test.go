@@ -113,7 +113,7 @@ func wideWindow(b *testing.B) *Partition {
 	return p
 }
 
-func mustApply(b *testing.B, p *Partition, dst, op []byte, now int64) []byte {
+func mustApply(b testing.TB, p *Partition, dst, op []byte, now int64) []byte {
 	dst, _, err := p.Apply(dst, op, now)
 	if err != nil {
 		b.Fatal(err)

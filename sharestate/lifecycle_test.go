@@ -1,6 +1,9 @@
 package sharestate
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 // Two replicas resolve `latest` at once, and records come between. Whichever Start is
 // first in the log decides; its result tells both where to read, so with the lower
@@ -33,4 +36,17 @@ func TestDeletedRecordsAreSkippedAndTheirAcksSucceed(t *testing.T) {
 	b.apply(AdvanceLogStart{50, b.set})
 	b.wantCode(b.ack("a", 0, 19, AckAccept), AckOK)
 	b.want(b.acquire("a", 5), Acquired{50, 59, 1})
+}
+
+func TestPartitionMadeUnderALeaderEpochIsAsIfToldOfIt(t *testing.T) {
+	for _, offset := range []int64{-1, 0, 7} {
+		for _, epoch := range []int32{-1, 0, 3} {
+			told := NewPartition(5, offset)
+			mustApply(t, told, nil, EncodeOp(nil, LeaderChange{From: -1, Epoch: epoch, End: -1}), 0)
+			made := NewPartitionUnder(5, offset, epoch)
+			if !bytes.Equal(made.AppendSnapshot(nil), told.AppendSnapshot(nil)) {
+				t.Errorf("start offset %d: made under epoch %d it is at %d, told of that at %d", offset, epoch, made.LogEpoch(), told.LogEpoch())
+			}
+		}
+	}
 }

@@ -47,6 +47,16 @@ func NewPartition(incarnation, startOffset int64) *Partition {
 	return p
 }
 
+// NewPartitionUnder is NewPartition of records that were read under leader epoch epoch so far, as a [LeaderChange]
+// says of a started share-partition; -1 = not told.
+func NewPartitionUnder(incarnation, startOffset int64, epoch int32) *Partition {
+	p := NewPartition(incarnation, startOffset)
+	if p.Started() {
+		p.logEpoch = max(epoch, -1)
+	}
+	return p
+}
+
 // begin starts a life at offset, or at what a Start will say.
 func (p *Partition) begin(incarnation, offset int64) {
 	*p = Partition{

@@ -76,12 +76,7 @@ func (sh *share) look(ctx context.Context, init coordinator.Initialized) (at sig
 	if err != nil {
 		return at, err
 	}
-	fresh := sharestate.NewPartition(init.Incarnation, offset)
-	change := sharestate.LeaderChange{From: -1, Epoch: epoch, End: -1}
-	if _, _, err := fresh.Apply(nil, sharestate.EncodeOp(nil, change), 0); err != nil {
-		return at, err
-	}
-	if _, err := sh.log.Create(ctx, fresh); err != nil {
+	if _, err := sh.log.Create(ctx, sharestate.NewPartitionUnder(init.Incarnation, offset, epoch)); err != nil {
 		return at, err
 	}
 	if offset >= 0 {
