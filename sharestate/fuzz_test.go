@@ -13,14 +13,14 @@ func FuzzDecodeOp(f *testing.F) {
 		f.Add(EncodeOp(nil, g.op))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		op, err := DecodeOp(b)
+		op, err := decodeOp(b)
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnknownKind) {
 				t.Fatalf("error %v", err)
 			}
 			return
 		}
-		again, err := DecodeOp(EncodeOp(nil, op))
+		again, err := decodeOp(EncodeOp(nil, op))
 		if err != nil || !reflect.DeepEqual(again, op) {
 			t.Fatalf("%+v\nencoded decodes to\n%+v, %v", op, again, err)
 		}
@@ -104,7 +104,7 @@ func FuzzApply(f *testing.F) {
 				log = log[1:]
 			}
 			before := p.AppendSnapshot(nil)
-			_, errDecode := DecodeOp(op)
+			_, errDecode := decodeOp(op)
 			_, _, err := p.Apply(nil, op, now)
 			if (err == nil) != (errDecode == nil) {
 				t.Fatalf("% x: apply %v, decode %v", op, err, errDecode)
@@ -137,7 +137,7 @@ func TestLyingCountsAllocateLittle(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, op := range ops {
-		if _, err := DecodeOp(op); !errors.Is(err, ErrMalformed) {
+		if _, err := decodeOp(op); !errors.Is(err, ErrMalformed) {
 			t.Errorf("% x: %v", op, err)
 		}
 	}
@@ -157,14 +157,14 @@ func TestTruncatedOpsAreMalformed(t *testing.T) {
 	for _, g := range goldenOps {
 		whole := EncodeOp(nil, g.op)
 		for n := range len(whole) {
-			if _, err := DecodeOp(whole[:n]); !errors.Is(err, ErrMalformed) {
+			if _, err := decodeOp(whole[:n]); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut at %d: %v", g.name, n, err)
 			}
 			if _, _, err := NewPartition(1, 0).Apply(nil, whole[:n], 0); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut at %d, applied: %v", g.name, n, err)
 			}
 		}
-		if _, err := DecodeOp(append(whole, 0)); !errors.Is(err, ErrMalformed) {
+		if _, err := decodeOp(append(whole, 0)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s with a byte too many: %v", g.name, err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestTruncatedOpsAreMalformed(t *testing.T) {
 
 func TestUnknownKindsAndVersionsAreRefused(t *testing.T) {
 	for _, kind := range []byte{0, 15, 255} {
-		if _, err := DecodeOp([]byte{kind}); !errors.Is(err, ErrUnknownKind) {
+		if _, err := decodeOp([]byte{kind}); !errors.Is(err, ErrUnknownKind) {
 			t.Errorf("kind %d: %v", kind, err)
 		}
 		if _, _, err := NewPartition(1, 0).Apply(nil, []byte{kind}, 0); !errors.Is(err, ErrUnknownKind) {

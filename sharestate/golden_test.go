@@ -58,7 +58,7 @@ func TestOpEncodingsAreFrozen(t *testing.T) {
 			if !ok || !bytes.Equal(got, want) {
 				t.Fatalf("encodes to\n%s %x\nwant %x", g.name, got, want)
 			}
-			back, err := DecodeOp(want)
+			back, err := decodeOp(want)
 			if err != nil {
 				t.Fatal(err)
 			}

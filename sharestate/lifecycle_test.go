@@ -14,7 +14,7 @@ func TestFirstStartInTheLogWins(t *testing.T) {
 		b.p = NewPartition(1, -1)
 		for _, offset := range order {
 			res, _ := b.apply(Start{Offset: offset})
-			if got := res.(StartResult).Offset; got != order[0] {
+			if got := res.(startResult).Offset; got != order[0] {
 				t.Fatalf("start %v: result %d", order, got)
 			}
 		}

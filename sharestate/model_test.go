@@ -88,7 +88,7 @@ func (m *model) apply(op Op, now int64) any {
 			m.leaderEpoch = max(m.leaderEpoch, o.LeaderEpoch)
 			m.moved = true
 		}
-		return StartResult{m.spso}
+		return startResult{m.spso}
 	case Reset:
 		if o.Incarnation <= m.incarnation {
 			return int64(0)

@@ -80,7 +80,8 @@ const (
 )
 
 // Start fixes the SPSO that share.auto.offset.reset resolved to. The first Start
-// in the log wins; the result tells the SPSO in force ([StartResult]).
+// in the log wins; the result is the SPSO in force as a varint, which replicas read
+// off the partition.
 type Start struct {
 	Offset      int64
 	LeaderEpoch int32 // leader epoch known when the offset was resolved, -1 = unknown
@@ -89,7 +90,8 @@ type Start struct {
 // Acquire takes records for a member (KIP-932 ShareFetch). Batches are the stored
 // record batches, ascending, that an upstream read from offset From returned;
 // Aborted (ascending) are those of them that belong to aborted transactions, given
-// only under read_committed. Result: [AcquireResult].
+// only under read_committed. Result: [AcquireResult]. By itself it stands in older
+// logs only: replicas write it as part of an [AcquireUnder].
 type Acquire struct {
 	Member     string
 	Session    SessionNonce
@@ -195,7 +197,8 @@ type ArchivingDone struct {
 	Settings    Settings
 }
 
-// Fence changes nothing; it settles the outcome of an append whose reply was lost.
+// Fence changes nothing but the clock, and no replica writes it: package statelog
+// settles the outcome of an append whose reply was lost with a frame without ops.
 type Fence struct{}
 
 func (Fence) kind() byte           { return kindFence }

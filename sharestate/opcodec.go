@@ -1,9 +1,6 @@
 package sharestate
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 // EncodeOp appends the encoding of op to dst: the kind's byte, then its fields.
 func EncodeOp(dst []byte, op Op) []byte {
@@ -207,23 +204,6 @@ func (o *acknowledgeOp) forget() {
 	clear(o.batches)
 }
 
-func (o *acknowledgeOp) export() Acknowledge {
-	out := Acknowledge{Member: string(o.member), LeaderEpoch: o.leaderEpoch, Settings: o.settings}
-	if len(o.batches) > 0 {
-		out.Batches = make([]AckBatch, len(o.batches))
-	}
-	for i, b := range o.batches {
-		out.Batches[i] = AckBatch{First: b.first, Last: b.last}
-		if len(b.types) > 0 {
-			out.Batches[i].Types = make([]AckType, len(b.types))
-		}
-		for j, t := range b.types {
-			out.Batches[i].Types[j] = AckType(t)
-		}
-	}
-	return out
-}
-
 type releaseOp struct {
 	member   []byte
 	session  SessionNonce
@@ -277,61 +257,4 @@ func (r *reader) leaderChange() (o LeaderChange) {
 	o.Epoch = r.int32()
 	o.End = r.varint()
 	return o
-}
-
-// DecodeOp reads what EncodeOp wrote. It returns ErrMalformed or ErrUnknownKind,
-// wrapped; it neither panics nor allocates more than a small multiple of len(b).
-func DecodeOp(b []byte) (Op, error) {
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: empty op", ErrMalformed)
-	}
-	r := reader{b: b[1:]}
-	var op Op
-	switch b[0] {
-	case kindFence:
-		op = Fence{}
-	case kindStart:
-		op = r.start()
-	case kindAcquire:
-		var o acquireOp
-		o.decode(&r)
-		o.Member = string(o.member)
-		op = o.Acquire
-	case kindAcquireUnder:
-		epoch := r.int32()
-		var o acquireOp
-		o.decode(&r)
-		o.Member = string(o.member)
-		op = AcquireUnder{epoch, o.Acquire}
-	case kindAcknowledge:
-		var o acknowledgeOp
-		o.decode(&r)
-		op = o.export()
-	case kindRelease:
-		var o releaseOp
-		o.decode(&r)
-		op = Release{string(o.member), o.session, o.settings}
-	case kindReleaseReplica:
-		op = r.releaseReplica()
-	case kindExpire:
-		op = Expire{r.settings()}
-	case kindAdvanceLogStart:
-		op = r.advanceLogStart()
-	case kindLogStartUnder:
-		op = LogStartUnder{r.int32(), r.advanceLogStart()}
-	case kindReset:
-		op = r.reset()
-	case kindClaimArchiving:
-		op = r.claimArchiving()
-	case kindArchivingDone:
-		op = r.archivingDone()
-	case kindLeaderChange:
-		op = r.leaderChange()
-	default:
-		return nil, fmt.Errorf("%w %d", ErrUnknownKind, b[0])
-	}
-	if err := r.end(); err != nil {
-		return nil, fmt.Errorf("%w: op kind %d", err, b[0])
-	}
-	return op, nil
 }

@@ -50,7 +50,7 @@ func (h *history) run(t *testing.T, ops int) {
 func (h *history) step(op Op) error {
 	h.buf = EncodeOp(h.buf[:0], op)
 	if h.chance(5) {
-		back, err := DecodeOp(h.buf)
+		back, err := decodeOp(h.buf)
 		if err != nil || !reflect.DeepEqual(normal(back), normal(op)) {
 			return fmt.Errorf("decodes to %+v, %v", back, err)
 		}
@@ -102,7 +102,7 @@ func decodeResult(op Op, raw []byte) (any, error) {
 	case Acknowledge:
 		return asAny(DecodeAcknowledgeResult(raw))
 	case Start:
-		return asAny(DecodeStartResult(raw))
+		return asAny(decodeStartResult(raw))
 	case ClaimArchiving:
 		return asAny(DecodeClaimResult(raw))
 	case Fence, AdvanceLogStart, LogStartUnder:

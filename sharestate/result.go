@@ -31,9 +31,6 @@ const (
 // AcknowledgeResult is the result of an [Acknowledge].
 type AcknowledgeResult struct{ Code AckCode }
 
-// StartResult is the result of a [Start]: the SPSO in force, or -1 if none is.
-type StartResult struct{ Offset int64 }
-
 // ArchivingRange is a run of claimed Archiving offsets.
 type ArchivingRange struct {
 	First, Last   int64
@@ -77,12 +74,6 @@ func DecodeAcknowledgeResult(b []byte) (AcknowledgeResult, error) {
 		r.fail()
 	}
 	return AcknowledgeResult{code}, r.end()
-}
-
-// DecodeStartResult reads the result of a [Start].
-func DecodeStartResult(b []byte) (StartResult, error) {
-	r := reader{b: b}
-	return StartResult{r.varint()}, r.end()
 }
 
 // DecodeCountResult reads the result of an op that answers with a number.

@@ -174,7 +174,7 @@ func describeResult(b *strings.Builder, res any) {
 		}
 	case AcknowledgeResult:
 		fmt.Fprintln(b, [...]string{"ok", "invalid record state", "invalid request", "renew disabled"}[r.Code])
-	case StartResult:
+	case startResult:
 		fmt.Fprintln(b, "start offset", r.Offset)
 	case ClaimResult:
 		for _, a := range r.Ranges {
