@@ -210,7 +210,7 @@ func (s *spreading) fill() {
 	at := 0
 	for p := range s.shared {
 		for s.shared[p] < s.sharing && len(ring) > 0 {
-			i, ok := s.next(ring, at, p)
+			i, ok := next(ring, at, p)
 			if !ok {
 				if !s.swap(ring[0], p) {
 					break
@@ -230,7 +230,7 @@ func (s *spreading) fill() {
 }
 
 // next finds the first member of the ring from at on that does not have p.
-func (s *spreading) next(ring []*holder, at, p int) (int, bool) {
+func next(ring []*holder, at, p int) (int, bool) {
 	for n := range ring {
 		if i := (at + n) % len(ring); !ring[i].held.has(p) {
 			return i, true

@@ -135,6 +135,25 @@ func (s *Service) readIndex(ctx context.Context) error {
 	return nil
 }
 
+// list puts a name on the index, here and in Redis. If that fails there, readIndex does it later.
+func (s *Service) list(ctx context.Context, name string) error {
+	s.index.put(name)
+	return s.store.AddToIndex(ctx, name)
+}
+
+// unlist takes a name off the index, here and in Redis.
+func (s *Service) unlist(ctx context.Context, name string) error {
+	s.index.drop(name)
+	return s.store.RemoveFromIndex(ctx, name)
+}
+
+// unlistGroup takes a deleted group off. If Redis does not do it, whoever lists the groups next does.
+func (s *Service) unlistGroup(ctx context.Context, group string) {
+	if err := s.unlist(ctx, indexGroup+group); err != nil {
+		s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
+	}
+}
+
 // verify settles whether a name that is not in Redis' index should be.
 func (s *Service) verify(ctx context.Context, name string) {
 	keep := false
@@ -218,10 +237,7 @@ func (s *Service) state(ctx context.Context, group string) string {
 		s.group(group).Cached(read)
 	case state == StateDead:
 		// Whoever deleted it died before it was off the list. If it is made again meanwhile, verify puts it back.
-		s.index.drop(indexGroup + group)
-		if err := s.store.RemoveFromIndex(ctx, indexGroup+group); err != nil {
-			s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
-		}
+		s.unlistGroup(ctx, group)
 	}
 	return state
 }

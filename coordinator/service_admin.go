@@ -38,10 +38,7 @@ func (s *Service) Delete(ctx context.Context, group string) error {
 	if err := s.changeEmpty(ctx, group, Delete{AsOf: s.asOf()}); err != nil {
 		return err
 	}
-	s.index.drop(indexGroup + group)
-	if err := s.store.RemoveFromIndex(ctx, indexGroup+group); err != nil {
-		s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
-	}
+	s.unlistGroup(ctx, group)
 	s.restorer.remove(ctx, group)
 	s.log.Info().Str("group", group).Msg("share group deleted")
 	return nil
@@ -148,16 +145,11 @@ func (s *Service) setConfig(ctx context.Context, group string, plan SetConfig, f
 	s.restorer.touch(group)
 	configured := false
 	s.group(group).Cached(func(g *Group) { configured = g.Configured() })
-	name := indexConfig + group
-	var err error
+	change := s.unlist
 	if configured {
-		s.index.put(name)
-		err = s.store.AddToIndex(ctx, name)
-	} else {
-		s.index.drop(name)
-		err = s.store.RemoveFromIndex(ctx, name)
+		change = s.list
 	}
-	if err != nil {
+	if err := change(ctx, indexConfig+group); err != nil {
 		s.log.Warn().Err(err).Str("group", group).Msg("cannot list the configs of a group")
 	}
 	return nil

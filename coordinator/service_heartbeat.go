@@ -181,8 +181,7 @@ func (s *Service) accepted(ctx context.Context, r *HeartbeatRequest, result Hear
 	s.group(r.Group).Cached(func(g *Group) { response.IntervalMs = g.Effective(&s.broker).HeartbeatIntervalMs })
 	if !s.index.has(r.Group) {
 		// Whoever made the group died before it was listed, or the list was lost.
-		s.index.put(indexGroup + r.Group)
-		if err := s.store.AddToIndex(ctx, indexGroup+r.Group); err != nil {
+		if err := s.list(ctx, indexGroup+r.Group); err != nil {
 			s.index.drop(indexGroup + r.Group)
 			s.log.Warn().Err(err).Str("group", r.Group).Msg("cannot list share group")
 		}
@@ -236,8 +235,7 @@ func (s *Service) create(ctx context.Context, group string) error {
 			return s.retriable(group, err)
 		}
 	}
-	s.index.put(indexGroup + group)
-	if err := s.store.AddToIndex(ctx, indexGroup+group); err != nil {
+	if err := s.list(ctx, indexGroup+group); err != nil {
 		return s.failed(group, err)
 	}
 	conflict := s.checkUse(ctx, group)

@@ -148,8 +148,7 @@ func (s *Service) relist(ctx context.Context, group string, g *Group) {
 	}
 	var failed error
 	for _, name := range names {
-		s.index.put(name)
-		failed = errors.Join(failed, s.store.AddToIndex(ctx, name))
+		failed = errors.Join(failed, s.list(ctx, name))
 	}
 	if failed != nil {
 		s.log.Warn().Err(failed).Str("group", group).Msg("cannot list a restored share group")
