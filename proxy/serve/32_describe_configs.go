@@ -34,10 +34,6 @@ func (s *Server) describeConfig(ctx context.Context, c *Conn, req *kmsg.Describe
 		out.ErrorCode, out.ErrorMessage = code, msg
 		return out
 	}
-	if res.ResourceName == "" {
-		out.ErrorCode, out.ErrorMessage = codeInvalidRequest, text("Group name must not be empty")
-		return out
-	}
 	entries, err := s.o.Groups.DescribeConfigs(ctx, res.ResourceName, res.ConfigNames)
 	if err != nil {
 		out.ErrorCode, out.ErrorMessage = coordinatorError(err)

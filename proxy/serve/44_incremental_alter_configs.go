@@ -46,9 +46,6 @@ func (s *Server) alterConfig(ctx context.Context, c *Conn, kind kmsg.ConfigResou
 	if code, msg := s.mayConfig(ctx, c, opAlterConfigs, kind, name); code != codeNone {
 		return code, msg
 	}
-	if name == "" {
-		return codeInvalidRequest, text("Default group resources are not allowed.")
-	}
 	return coordinatorError(alter())
 }
 
