@@ -22,12 +22,10 @@ type BrokerConfig struct {
 	// MaxShareSessions is how many share sessions a node may have.
 	MaxShareSessions int32
 	// Assignors is always `simple`.
-	Assignors              string
-	InitializeRetryMs      int32
-	AssignorOffload        bool
-	DeadLetterAutoCreate   bool
-	DeadLetterPrefix       string
-	PurgatoryPurgeInterval int32
+	Assignors            string
+	AssignorOffload      bool
+	DeadLetterAutoCreate bool
+	DeadLetterPrefix     string
 
 	inert [len(inertKeys)]int32
 	// set lists the keys that Set was called with; replaced, never changed in place.
@@ -49,12 +47,14 @@ type brokerKey struct {
 
 const maxInt32 = 1<<31 - 1
 
-// inertKeys belong to parts of a broker that kshare has not: its state is in Redis. They are accepted, so
-// that a broker's file can be taken over, and change nothing.
+// inertKeys belong to parts of a broker that kshare has not: its state is in Redis, and share-partitions are initialized
+// with the heartbeat that needs them. They are accepted, so that a broker's file can be taken over, and change nothing.
 var inertKeys = [...]struct {
 	name           string
 	def, low, high int64
 }{
+	{"group.share.initialize.retry.interval.ms", 30000, 1, maxInt32},
+	{"share.fetch.purgatory.purge.interval.requests", 1000, 1, maxInt32},
 	{"share.coordinator.threads", 1, 1, maxInt32},
 	{"share.coordinator.append.linger.ms", -1, -1, maxInt32},
 	{"share.coordinator.cached.buffer.max.bytes", 1048588, 512 * 1024, maxInt32},
@@ -97,7 +97,6 @@ var brokerKeys = func() []brokerKey {
 		number("group.share.min.assignment.interval.ms", 0, 0, maxInt32, func(b *BrokerConfig) *int32 { return &b.MinAssignmentIntervalMs }),
 		number("group.share.max.assignment.interval.ms", 15000, 0, maxInt32, func(b *BrokerConfig) *int32 { return &b.MaxAssignmentIntervalMs }),
 		{name: "group.share.assignor.offload.enable", def: "true", flag: func(b *BrokerConfig) *bool { return &b.AssignorOffload }},
-		number("group.share.initialize.retry.interval.ms", 30000, 1, maxInt32, func(b *BrokerConfig) *int32 { return &b.InitializeRetryMs }),
 		number("group.share.delivery.count.limit", 5, 2, 10, func(b *BrokerConfig) *int32 { return &b.DeliveryLimit }),
 		number("group.share.min.delivery.count.limit", 2, 2, 5, func(b *BrokerConfig) *int32 { return &b.MinDeliveryLimit }),
 		number("group.share.max.delivery.count.limit", 10, 5, 25, func(b *BrokerConfig) *int32 { return &b.MaxDeliveryLimit }),
@@ -108,7 +107,6 @@ var brokerKeys = func() []brokerKey {
 		number("group.share.min.partition.max.record.locks", 100, 100, 10000, func(b *BrokerConfig) *int32 { return &b.MinMaxRecordLocks }),
 		number("group.share.max.partition.max.record.locks", 4000, 100, 10000, func(b *BrokerConfig) *int32 { return &b.MaxMaxRecordLocks }),
 		number("group.share.max.share.sessions", 2000, 1, maxInt32, func(b *BrokerConfig) *int32 { return &b.MaxShareSessions }),
-		number("share.fetch.purgatory.purge.interval.requests", 1000, 1, maxInt32, func(b *BrokerConfig) *int32 { return &b.PurgatoryPurgeInterval }),
 		{name: "errors.deadletterqueue.auto.create.topics.enable", def: "false", flag: func(b *BrokerConfig) *bool { return &b.DeadLetterAutoCreate }},
 		{name: "errors.deadletterqueue.topic.name.prefix", def: "dlq.", text: func(b *BrokerConfig) *string { return &b.DeadLetterPrefix }},
 	}

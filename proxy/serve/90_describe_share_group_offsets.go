@@ -143,9 +143,7 @@ func (s *Server) fillOffset(ctx context.Context, group string, tp upstream.TP, p
 	}
 	end, _, err := s.o.Upstream.ListOffset(ctx, tp, upstream.AtEnd)
 	if err != nil {
-		if p.ErrorCode, _ = partitionTrouble(err); p.ErrorCode == codeNone {
-			p.ErrorCode = codeUnknown
-		}
+		p.ErrorCode, _ = partitionTrouble(err)
 		return
 	}
 	p.Lag = end - sum.StartOffset - sum.DeliveryComplete
