@@ -199,9 +199,9 @@ func (s *Service) ConfiguredGroups() []string { return s.index.under(indexConfig
 // List lists the share groups with their states, session timeouts evaluated. The states are read from Redis, for a broker's
 // list is of this moment too, and the last heartbeat may have come to another replica; if Redis does not answer within a
 // second, older ones are shown, or Unknown.
-func (s *Service) List() []Listing {
+func (s *Service) List(ctx context.Context) []Listing {
 	groups := s.index.under(indexGroup)
-	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	states := make([]string, len(groups))
 	work := make(chan int)

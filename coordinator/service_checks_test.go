@@ -46,7 +46,7 @@ func TestCheck012to015_RequestsThatAreInvalid(t *testing.T) {
 		_, err := r.Heartbeat(context.Background(), c.request)
 		t.Run(c.name, func(t *testing.T) { wantError(t, err, ErrInvalidRequest, c.message) })
 	}
-	if len(r.List()) != 0 {
+	if len(r.List(t.Context())) != 0 {
 		t.Fatal("a group was created")
 	}
 	if _, err := r.Heartbeat(context.Background(), HeartbeatRequest{Group: "g", Member: "m", Topics: []string{"t"}}); err != nil {
@@ -130,7 +130,7 @@ func TestCheck042_IDThatUpstreamUses(t *testing.T) {
 		_, err := r.beat("m", epoch, "t")
 		wantError(t, err, ErrGroupIDNotFound, "Group g is not a share group.")
 	}
-	if len(r.List()) != 0 {
+	if len(r.List(t.Context())) != 0 {
 		t.Fatal("a group was created")
 	}
 }

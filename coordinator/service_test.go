@@ -31,7 +31,7 @@ func TestTwoReplicasShareOneGroup(t *testing.T) {
 	}
 	for _, r := range []*replica{one, two} {
 		eventually(t, "the group is listed", func() bool {
-			return r.IsShareGroup("g") && slices.Equal(r.List(), []Listing{{Group: "g", State: StateStable}})
+			return r.IsShareGroup("g") && slices.Equal(r.List(t.Context()), []Listing{{Group: "g", State: StateStable}})
 		})
 	}
 }
@@ -41,10 +41,10 @@ func TestListIsOfThisMomentOnAnyReplica(t *testing.T) {
 	one, two := b.replica(), b.replica()
 	eventually(t, "the group is listed", func() bool {
 		one.mustBeat("m", 0, "t")
-		return slices.Equal(two.List(), []Listing{{Group: "g", State: StateStable}})
+		return slices.Equal(two.List(t.Context()), []Listing{{Group: "g", State: StateStable}})
 	})
 	one.mustBeat("m", -1)
-	if l := two.List(); !slices.Equal(l, []Listing{{Group: "g", State: StateEmpty}}) {
+	if l := two.List(t.Context()); !slices.Equal(l, []Listing{{Group: "g", State: StateEmpty}}) {
 		t.Errorf("after the last member has left on another replica: %v", l)
 	}
 }
@@ -123,7 +123,7 @@ func TestSilentMembersAreSeenAsGoneOnAnyReplica(t *testing.T) {
 		t.Fatalf("description %+v", d)
 	}
 	eventually(t, "the group is listed as empty", func() bool {
-		return slices.Equal(one.List(), []Listing{{Group: "g", State: StateEmpty}})
+		return slices.Equal(one.List(t.Context()), []Listing{{Group: "g", State: StateEmpty}})
 	})
 	_, err := two.beat("m", 1)
 	wantError(t, err, ErrUnknownMemberID, "Member m is not a member of group g.")
@@ -137,7 +137,7 @@ func TestCreationStepsBackFromAGroupMadeUpstreamMeanwhile(t *testing.T) {
 	_, err := one.beat("m", 0, "t")
 	wantError(t, err, ErrGroupIDNotFound, "Group g is not a share group.")
 	for _, r := range []*replica{one, two} {
-		eventually(t, "no group is left", func() bool { return len(r.List()) == 0 && !r.IsShareGroup("g") })
+		eventually(t, "no group is left", func() bool { return len(r.List(t.Context())) == 0 && !r.IsShareGroup("g") })
 	}
 }
 
@@ -147,7 +147,7 @@ func TestCreationNeedsUpstreamsWord(t *testing.T) {
 	r := b.replica()
 	_, err := r.beat("m", 0, "t")
 	wantError(t, err, ErrUnavailable, "")
-	if len(r.List()) != 0 {
+	if len(r.List(t.Context())) != 0 {
 		t.Fatal("the group was created")
 	}
 }
@@ -195,7 +195,7 @@ func TestConfigChangeReachesOtherReplicas(t *testing.T) {
 		return err == nil && c.ReadCommitted && c.AutoOffsetReset.Kind == ResetLatest
 	})
 	eventually(t, "the configs are listed", func() bool { return slices.Equal(one.ConfiguredGroups(), []string{"g"}) })
-	if len(one.List()) != 0 {
+	if len(one.List(t.Context())) != 0 {
 		t.Fatal("configs make a group")
 	}
 	if err := one.ReplaceConfigs(ctx, "g", nil, false); err != nil {
@@ -224,7 +224,7 @@ func TestDeletedGroupStartsAnew(t *testing.T) {
 	if err := two.Delete(ctx, "g"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the group is gone everywhere", func() bool { return len(one.List()) == 0 && !one.IsShareGroup("g") })
+	eventually(t, "the group is gone everywhere", func() bool { return len(one.List(t.Context())) == 0 && !one.IsShareGroup("g") })
 	if _, ok, err := one.Initialized(ctx, "g", testID("t"), 0); ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -271,7 +271,7 @@ func TestNameOfADeletedGroupLeavesTheIndex(t *testing.T) {
 	for _, r := range []*replica{one, two} {
 		eventually(t, "the group is not listed", func() bool {
 			names, err := r.store.Index(ctx)
-			return len(r.List()) == 0 && err == nil && len(names) == 0 && !r.index.has("g")
+			return len(r.List(t.Context())) == 0 && err == nil && len(names) == 0 && !r.index.has("g")
 		})
 	}
 }

@@ -40,7 +40,7 @@ func (s *Server) listGroups(ctx context.Context, r *Request) (kmsg.Response, err
 		resp.ErrorCode = codeCoordUnavailable
 		return resp, nil
 	}
-	for _, l := range s.o.Groups.List() {
+	for _, l := range s.o.Groups.List(ctx) {
 		if !matches(req.StatesFilter, l.State) {
 			continue
 		}

@@ -24,7 +24,7 @@ func (c *Checkpoints) sweep(ctx context.Context) {
 		}
 	}
 	for wait := firstSweep; sleep(ctx, wait+rand.N(wait)); wait = sweepEvery {
-		for _, l := range c.s.o.Groups.List() {
+		for _, l := range c.s.o.Groups.List(ctx) {
 			c.Touch(l.Group)
 		}
 		c.recoverGroups(ctx)

@@ -74,7 +74,7 @@ func TestGroupWithoutMembersIsBackInTheListAfterAWipe(t *testing.T) {
 	w.wipe()
 	for _, r := range w.reps {
 		w.eventually("the group in the list", func() bool {
-			l := r.groups.List()
+			l := r.groups.List(w.ctx)
 			return len(l) == 1 && l[0].Group == "g" && l[0].State == coordinator.StateEmpty
 		})
 	}
