@@ -18,7 +18,7 @@ import (
 //	v1: Lag (KIP-1226)
 //
 // Behaviours: existence and type of the group are not asked for; Topics null means every initialized partition
-// of topics that the client may DESCRIBE; named topics without that permission come last, with an error. StartOffset is
+// of topics that the client may DESCRIBE and that exist still; what is named twice is answered once; named topics without that permission come last, with an error. StartOffset is
 // -1 until the first state write that a broker would have made. Lag is the partition's end less StartOffset less what is
 // finished behind it, which is negative where the start offset was set beyond the end.
 
@@ -58,7 +58,8 @@ func (s *Server) describeOffsets(ctx context.Context, c *Conn, g kmsg.DescribeSh
 	return codeNone, nil
 }
 
-// initializedTopics lists the group's initialized partitions, without topics that the client may not DESCRIBE.
+// initializedTopics lists the group's initialized partitions, without topics that the client may not DESCRIBE, and without
+// those that do not exist any more under their id: a group without members hears of that only when one joins.
 func (s *Server) initializedTopics(ctx context.Context, c *Conn, topics []coordinator.TopicPartitions) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
 	names := make([]string, len(topics))
 	for i, t := range topics {
@@ -68,9 +69,13 @@ func (s *Server) initializedTopics(ctx context.Context, c *Conn, topics []coordi
 	if err != nil {
 		return nil, err
 	}
+	known, err := s.o.Upstream.TopicsByName(ctx, names, true)
+	if err != nil {
+		return nil, err
+	}
 	var out []kmsg.DescribeShareGroupOffsetsResponseGroupTopic
 	for _, t := range topics {
-		if allowed[t.Name] {
+		if allowed[t.Name] && known[t.Name].ID == t.ID {
 			out = append(out, offsetsTopic(t.Name, t.ID, t.Partitions, codeNone, nil))
 		}
 	}

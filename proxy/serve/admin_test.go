@@ -287,12 +287,7 @@ func TestCheck127And128_DescribeAndAlterConfigs(t *testing.T) {
 func TestCheck094_RecreatedTopicStartsFresh(t *testing.T) {
 	w, topic, a, _ := groupFromStart(t, 1, 2)
 	w.gets(a.open(topic, maxRecords(1)), topic, entry{0, 0, 1})
-	del := kmsg.NewPtrDeleteTopicsRequest()
-	name := "t"
-	del.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
-	del.TopicNames = []string{name}
-	_, err := del.RequestWith(w.ctx, w.admin)
-	w.must(err)
+	w.deleteTopic("t")
 	again := w.topic("t", 1)
 	if again.ID == topic.ID {
 		t.Fatal("the topic id did not change")
@@ -309,4 +304,38 @@ func TestCheck094_RecreatedTopicStartsFresh(t *testing.T) {
 	if p, _ := part(a.fetch(), topic.ID, 0); p.ErrorCode != codeUnknownTopic || len(p.AcquiredRecords) != 0 {
 		t.Errorf("%+v", p)
 	}
+}
+
+// deleteTopic deletes it upstream.
+func (w *world) deleteTopic(name string) {
+	w.Helper()
+	del := kmsg.NewPtrDeleteTopicsRequest()
+	del.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
+	del.TopicNames = []string{name}
+	_, err := del.RequestWith(w.ctx, w.admin)
+	w.must(err)
+}
+
+// Nobody but members' heartbeats tells a group that a topic is gone, and an administrator looks at a group without any too.
+func TestCheck030_DeletedTopicHasNoOffsetsInAGroupWithoutMembers(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 1, 5)
+	w.gets(a.open(topic), topic, entry{0, 4, 1})
+	if code := a.ackCode(topic, 0, accept(0, 2)); code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	w.leave(a, b)
+	r := w.reps[0]
+	w.is("before", r.startOffsets("g"), "t/0@3 lag 2")
+	w.deleteTopic("t")
+	w.is("deleted", r.startOffsets("g"), "")
+	again := w.topic("t", 1)
+	w.is("made again", r.startOffsets("g"), "")
+	if again.ID == topic.ID {
+		t.Fatal("the topic id did not change")
+	}
+	w.produce("t", 0, 1, 2)
+	if resp := r.alterOffsets(a.c, "g", "t/0@1"); resp.ErrorCode != 0 {
+		t.Fatalf("%+v", resp)
+	}
+	w.is("altered", r.startOffsets("g"), "t/0@1 lag 1")
 }
