@@ -11,13 +11,18 @@ import (
 //	v2: flexible; v3: messages (Kafka 4.4)
 //
 // Behaviours: DELETE on the group; a group with members is NON_EMPTY_GROUP; its configs stay. None of the codes that are
-// answered here comes with a message, as Kafka 4.4.0 has it. The logs of its
+// answered here comes with a message, as Kafka 4.4.0 has it. A group that is named twice is answered once. The logs of its
 // share-partitions stay too, in a life without a start offset: a group made anew under the id starts by the reset policy.
 
 func (s *Server) deleteGroups(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DeleteGroupsRequest)
 	resp := req.ResponseKind().(*kmsg.DeleteGroupsResponse)
+	named := map[string]bool{}
 	for _, group := range req.Groups {
+		if named[group] {
+			continue
+		}
+		named[group] = true
 		g := kmsg.NewDeleteGroupsResponseGroup()
 		g.Group = group
 		if ok, err := s.mayGroup(ctx, r.Conn, opDelete, group); err != nil {

@@ -84,6 +84,7 @@ func (s *Server) initializedTopics(ctx context.Context, c *Conn, topics []coordi
 
 // namedTopics lists what the request asks for.
 func (s *Server) namedTopics(ctx context.Context, c *Conn, topics []kmsg.DescribeShareGroupOffsetsRequestGroupTopic) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
+	topics = namedOnce(topics)
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = t.Topic
@@ -105,6 +106,30 @@ func (s *Server) namedTopics(ctx context.Context, c *Conn, topics []kmsg.Describ
 		out = append(out, offsetsTopic(t.Topic, known[t.Topic].ID, t.Partitions, codeNone, nil))
 	}
 	return append(out, denied...), nil
+}
+
+// namedOnce merges what is named twice, topics and partitions, so that each is looked up once, however many a request has.
+func namedOnce(topics []kmsg.DescribeShareGroupOffsetsRequestGroupTopic) (once []kmsg.DescribeShareGroupOffsetsRequestGroupTopic) {
+	type partition struct {
+		topic string
+		p     int32
+	}
+	at, seen := map[string]int{}, map[partition]bool{}
+	for _, t := range topics {
+		i, again := at[t.Topic]
+		if !again {
+			i = len(once)
+			at[t.Topic] = i
+			once = append(once, kmsg.DescribeShareGroupOffsetsRequestGroupTopic{Topic: t.Topic})
+		}
+		for _, p := range t.Partitions {
+			if !seen[partition{t.Topic, p}] {
+				seen[partition{t.Topic, p}] = true
+				once[i].Partitions = append(once[i].Partitions, p)
+			}
+		}
+	}
+	return once
 }
 
 func offsetsTopic(name string, id [16]byte, partitions []int32, code int16, msg *string) kmsg.DescribeShareGroupOffsetsResponseGroupTopic {

@@ -154,8 +154,9 @@ func TestCheck125_DeletedGroupStartsAnew(t *testing.T) {
 		req.Version, req.GroupID, req.MemberID, req.MemberEpoch = 1, "g", m.id, -1
 		m.r.ask(w.ctx, m.c, req)
 	}
-	if g := a.r.ask(w.ctx, a.c, del).(*kmsg.DeleteGroupsResponse).Groups[0]; g.ErrorCode != 0 {
-		t.Fatalf("empty group: %+v", g)
+	del.Groups = []string{"g", "unknown", "g"}
+	if got := a.r.ask(w.ctx, a.c, del).(*kmsg.DeleteGroupsResponse).Groups; len(got) != 2 || got[0].ErrorCode != 0 || got[1].ErrorCode != codeNoSuchGroup {
+		t.Fatalf("empty group, named twice: %+v", got)
 	}
 	if p, _ := part(a.fetch(), topic.ID, 0); p.ErrorCode != codeUnknown {
 		t.Errorf("fetch from a deleted group: %+v", p)

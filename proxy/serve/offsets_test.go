@@ -408,3 +408,19 @@ func TestRequestsWithVeryManyEntriesAreAnswered(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsNamedTwiceIsDescribedOnce(t *testing.T) {
+	w, _, _, _ := groupFromStart(t, 2, 1)
+	named := func(topic string, partitions ...int32) kmsg.DescribeShareGroupOffsetsRequestGroupTopic {
+		t := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
+		t.Topic, t.Partitions = topic, partitions
+		return t
+	}
+	var got []string
+	for _, topic := range w.reps[0].offsets("g", 1, named("t", 0, 0), named("nowhere", 1), named("t", 1, 0), named("nowhere", 1)).Topics {
+		for _, p := range topic.Partitions {
+			got = append(got, fmt.Sprintf("%s/%d", topic.Topic, p.Partition))
+		}
+	}
+	w.is("described", strings.Join(got, " "), "t/0 t/1 nowhere/1")
+}
