@@ -250,3 +250,31 @@ func TestDeadLetterTopicsGoByTheBrokersPrefix(t *testing.T) {
 		}
 	}
 }
+
+// A broker takes the deletion of any name, so that what a newer version has set can be taken away.
+func TestConfigOfAnyNameCanBeDeleted(t *testing.T) {
+	b := DefaultBrokerConfig()
+	g := NewGroup()
+	g.setConfig(SetConfig{Set: []Setting{{keyDeliveryLimit, "4"}, {"share.of.tomorrow", "1"}}})
+	ops := []ConfigOp{{Key: "share.nothing", Op: ConfigDelete}, {Key: "share.of.tomorrow", Op: ConfigDelete}, {Key: keyLockDuration, Op: ConfigDelete}}
+	plan, err := planConfig(&b, g, ops, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"share.of.tomorrow", keyLockDuration}; !slices.Equal(plan.Delete, want) {
+		t.Fatalf("deletes %v, want %v", plan.Delete, want)
+	}
+	if g.setConfig(plan); !slices.Equal(g.configs, []Setting{{keyDeliveryLimit, "4"}}) {
+		t.Fatalf("left %v", g.configs)
+	}
+	_, err = planConfig(&b, g, []ConfigOp{{Key: "share.nothing", Op: ConfigAppend, Value: ref("1")}}, false)
+	wantError(t, err, ErrInvalidConfig, "Can't APPEND to key share.nothing because its type is not LIST.")
+}
+
+func TestNoKeysAreAllKeys(t *testing.T) {
+	b := DefaultBrokerConfig()
+	all := describeConfigs(&b, NewGroup(), nil)
+	if got := describeConfigs(&b, NewGroup(), []string{}); len(got) != len(all) {
+		t.Fatalf("%d keys, want %d", len(got), len(all))
+	}
+}

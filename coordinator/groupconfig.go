@@ -259,19 +259,21 @@ func planConfig(b *BrokerConfig, g *Group, ops []ConfigOp, replace bool) (SetCon
 		}
 	}
 	for _, op := range ops {
-		k, ok := findGroupKey(op.Key)
-		if !ok {
-			return SetConfig{}, invalidConfig("Unknown group config name: %s", op.Key)
-		}
 		switch op.Op {
 		case ConfigSet:
+			k, ok := findGroupKey(op.Key)
+			if !ok {
+				return SetConfig{}, invalidConfig("Unknown group config name: %s", op.Key)
+			}
 			value, err := k.parse(b, *op.Value)
 			if err != nil {
 				return SetConfig{}, err
 			}
 			plan.Set = append(plan.Set, Setting{Key: op.Key, Value: value})
-		case ConfigDelete:
-			plan.Delete = append(plan.Delete, op.Key)
+		case ConfigDelete: // of any name, as a broker does: a newer version may have set what this one does not know
+			if _, set := g.config(op.Key); set || OwnsConfig(op.Key) {
+				plan.Delete = append(plan.Delete, op.Key)
+			}
 		case ConfigAppend, ConfigSubtract:
 			verb := map[ConfigOpKind]string{ConfigAppend: "APPEND", ConfigSubtract: "SUBTRACT"}[op.Op]
 			return SetConfig{}, invalidConfig("Can't %s to key %s because its type is not LIST.", verb, op.Key)
@@ -291,13 +293,13 @@ func planConfig(b *BrokerConfig, g *Group, ops []ConfigOp, replace bool) (SetCon
 	return plan, nil
 }
 
-// describeConfigs lists the given keys, or all that are not internal, as DescribeConfigs shows them. Keys
-// that are not known are left out, as a broker does.
+// describeConfigs lists the given keys, or where none is given all that are not internal, as DescribeConfigs shows them.
+// Keys that are not known are left out, as a broker does.
 func describeConfigs(b *BrokerConfig, g *Group, keys []string) []ConfigEntry {
 	var entries []ConfigEntry
 	for _, k := range groupKeys {
 		_, set := g.config(k.name)
-		if keys != nil && !slices.Contains(keys, k.name) || k.internal && !set {
+		if len(keys) > 0 && !slices.Contains(keys, k.name) || k.internal && !set {
 			continue
 		}
 		entries = append(entries, k.describe(b, g))

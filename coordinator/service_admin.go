@@ -92,7 +92,7 @@ func (s *Service) Config(ctx context.Context, group string) (Config, error) {
 }
 
 // DescribeConfigs lists configs of a group for DescribeConfigs (resource type GROUP): the named ones, or all where
-// keys is nil. The group need not exist.
+// none is named. The group need not exist.
 func (s *Service) DescribeConfigs(ctx context.Context, group string, keys []string) ([]ConfigEntry, error) {
 	if group == "" {
 		return nil, &Error{Kind: ErrInvalidRequest, Message: "Group name must not be empty"}

@@ -94,7 +94,7 @@ func splitDescribe(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 			continue
 		}
 		mine.Resources = append(mine.Resources, r)
-		if r.ResourceName != "" && (r.ConfigNames == nil || slices.ContainsFunc(r.ConfigNames, upstreamsKey)) {
+		if r.ResourceName != "" && (len(r.ConfigNames) == 0 || slices.ContainsFunc(r.ConfigNames, upstreamsKey)) {
 			rest.Resources = append(rest.Resources, r)
 		}
 	}

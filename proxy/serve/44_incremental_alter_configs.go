@@ -14,8 +14,8 @@ import (
 //
 // Resources of other types, and groups of which only upstream's keys (consumer.*, streams.*) are changed, go upstream. A
 // group with keys of both is changed in both places; each takes its part wholly or not at all, and the first error is
-// told. A group need not exist. Before Kafka 4.0 there is no resource type 32: such an upstream is not asked, and its keys
-// are as unknown as any other.
+// told. A group that is named twice is refused here, whoever owns the keys. A group need not exist. Before Kafka 4.0 there
+// is no resource type 32: such an upstream is not asked, and its keys are as unknown as any other.
 
 func (s *Server) incrementalAlterConfigs(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.IncrementalAlterConfigsRequest)
@@ -54,9 +54,19 @@ func splitIncrementalAlter(_ *Server, body kmsg.Request) (own, theirs kmsg.Reque
 	req := body.(*kmsg.IncrementalAlterConfigsRequest)
 	mine, rest := *req, *req
 	mine.Resources, rest.Resources = nil, nil
+	named := map[string]int{}
+	for _, r := range req.Resources {
+		if r.ResourceType == kmsg.ConfigResourceTypeGroupConfig {
+			named[r.ResourceName]++
+		}
+	}
 	for _, r := range req.Resources {
 		if r.ResourceType != kmsg.ConfigResourceTypeGroupConfig {
 			rest.Resources = append(rest.Resources, r)
+			continue
+		}
+		if named[r.ResourceName] > 1 {
+			mine.Resources = append(mine.Resources, r)
 			continue
 		}
 		here, there := r, r

@@ -202,9 +202,34 @@ func TestConfigRequestsAreSplitByWhoseKeysTheyAre(t *testing.T) {
 	if len(rest.Resources) != 3 || len(rest.Resources[1].Configs) != 1 || rest.Resources[1].Configs[0].Name != "consumer.session.timeout.ms" {
 		t.Errorf("theirs %+v", rest.Resources)
 	}
+	// Either side alone would not see that a group is named twice.
+	twice := *req
+	twice.Resources = append(slices.Clone(req.Resources), resource(kmsg.ConfigResourceTypeGroupConfig, "h", "share.session.timeout.ms"))
+	own, theirs = api.Split(nil, &twice)
+	if rest := theirs.(*kmsg.IncrementalAlterConfigsRequest).Resources; len(rest) != 2 {
+		t.Errorf("theirs of a group named twice: %+v", rest)
+	}
+	codes := map[string][]int16{}
+	for _, res := range w.reps[0].ask(w.ctx, w.reps[0].conn(-1), own).(*kmsg.IncrementalAlterConfigsResponse).Resources {
+		codes[res.ResourceName] = append(codes[res.ResourceName], res.ErrorCode)
+	}
+	if !slices.Equal(codes["h"], []int16{codeInvalidRequest, codeInvalidRequest}) {
+		t.Errorf("a group named twice is answered %v", codes)
+	}
 	req.Resources = req.Resources[:1]
 	if own, theirs := api.Split(nil, req); own != nil || theirs != nil {
 		t.Error("a request about topics alone should be relayed as it is")
+	}
+}
+
+func TestNoConfigNamesAreAllConfigsOfBothSides(t *testing.T) {
+	w := newWorld(t, 1)
+	for _, names := range [][]string{nil, {}} {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "g", ConfigNames: names}}
+		if own, theirs := w.reps[0].apis[32].Split(nil, req); own == nil || theirs == nil {
+			t.Errorf("names %#v: own %v, theirs %v", names, own, theirs)
+		}
 	}
 }
 
