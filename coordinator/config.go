@@ -67,7 +67,7 @@ func (g *Group) Effective(b *BrokerConfig) Config {
 		c.ReadCommitted = raw == readCommitted
 	}
 	if raw, ok := g.config(keyDeadLetterTopic); ok {
-		c.DeadLetterTopic = strings.TrimSpace(raw)
+		c.DeadLetterTopic = trim(raw)
 	}
 	return c
 }
@@ -111,12 +111,12 @@ func parseOffsetReset(value string) (OffsetReset, error) {
 }
 
 func parseInt32(value string) (int32, error) {
-	v, err := strconv.ParseInt(strings.TrimSpace(value), 10, 32)
+	v, err := strconv.ParseInt(trim(value), 10, 32)
 	return int32(v), err
 }
 
 func parseBool(value string) (bool, error) {
-	switch strings.ToLower(strings.TrimSpace(value)) {
+	switch strings.ToLower(trim(value)) {
 	case "true":
 		return true, nil
 	case "false":

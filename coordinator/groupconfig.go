@@ -164,7 +164,7 @@ func findGroupKey(name string) (groupKey, bool) {
 // groups write to it. Clusters without share groups refuse that config, so here the prefix alone is the guard: whoever
 // sets it reserves these names for dead letters. Upstream's ACLs for the service account come on top.
 func (b *BrokerConfig) CheckDeadLetterTopic(name string) error {
-	switch name = strings.TrimSpace(name); {
+	switch name = trim(name); {
 	case name == "":
 		return nil
 	case strings.HasPrefix(name, "__"):
@@ -234,7 +234,7 @@ func (k groupKey) parse(b *BrokerConfig, value string) (string, error) {
 		}
 		return strconv.FormatInt(int64(v), 10), nil
 	}
-	value = strings.TrimSpace(value)
+	value = trim(value)
 	if k.check != nil {
 		if wrong := k.check(b, value); wrong != "" {
 			return "", invalidConfig("%s", wrong)

@@ -40,6 +40,9 @@ func TestCheck012to015_RequestsThatAreInvalid(t *testing.T) {
 		{"13 no member", HeartbeatRequest{Group: "g", Topics: []string{"t"}}, "MemberId can't be empty."},
 		{"14 no group", HeartbeatRequest{Member: "m", Topics: []string{"t"}}, "GroupId can't be empty."},
 		{"14 empty rack", HeartbeatRequest{Group: "g", Member: "m", Topics: []string{"t"}, Rack: ref("")}, "RackId can't be empty."},
+		{"13 blank member", HeartbeatRequest{Group: "g", Member: " \t", Topics: []string{"t"}}, "MemberId can't be empty."},
+		{"14 blank group", HeartbeatRequest{Group: " ", Member: "m", Topics: []string{"t"}}, "GroupId can't be empty."},
+		{"14 blank rack", HeartbeatRequest{Group: "g", Member: "m", Topics: []string{"t"}, Rack: ref("\n ")}, "RackId can't be empty."},
 		{"15 epoch", HeartbeatRequest{Group: "g", Member: "m", Epoch: -2}, "MemberEpoch is invalid."},
 		{"the first of many", HeartbeatRequest{Epoch: -2, Rack: ref("")}, "MemberId can't be empty."},
 	} {

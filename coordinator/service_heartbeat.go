@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"kshare/sharestate/statelog"
@@ -23,9 +24,9 @@ func (r *HeartbeatRequest) validate() error {
 		bad     bool
 		message string
 	}{
-		{r.Member == "", "MemberId can't be empty."},
-		{r.Group == "", "GroupId can't be empty."},
-		{r.Rack != nil && *r.Rack == "", "RackId can't be empty."},
+		{blank(r.Member), "MemberId can't be empty."},
+		{blank(r.Group), "GroupId can't be empty."},
+		{r.Rack != nil && blank(*r.Rack), "RackId can't be empty."},
 		{r.Epoch == epochJoin && len(r.Topics) == 0, "SubscribedTopicNames must be set in first request."},
 		{r.Epoch < epochLeave, "MemberEpoch is invalid."},
 	} {
@@ -35,6 +36,12 @@ func (r *HeartbeatRequest) validate() error {
 	}
 	return nil
 }
+
+// blank reports whether there is nothing in a text, as Java's trim sees it.
+func blank(text string) bool { return trim(text) == "" }
+
+// trim takes away what Java's trim does: control characters count as space, and space beyond ASCII does not.
+func trim(text string) string { return strings.TrimFunc(text, func(r rune) bool { return r <= ' ' }) }
 
 // Heartbeat serves a ShareGroupHeartbeat (key 76) behind authorization: a join, which makes the group if
 // need be, a keep-alive, a change of subscription, or a leave. Refusals are *Error.

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -54,10 +53,10 @@ func (s *Server) checkHeartbeat(ctx context.Context, r *Request, req *kmsg.Share
 	} else if !ok {
 		return codeGroupDenied, nil
 	}
-	switch n := utf8.RuneCountInString(req.MemberID); {
-	case n == 0:
+	switch {
+	case req.MemberID == "":
 		return codeInvalidRequest, text("MemberId can't be empty.")
-	case n > maxMemberID:
+	case tooLong(req.MemberID):
 		return codeInvalidRequest, text("MemberId can't be longer than 36 characters.")
 	}
 	names := req.SubscribedTopicNames

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"time"
+	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -82,14 +83,22 @@ func (s *Server) checkShare(ctx context.Context, c *Conn, group, member *string)
 	} else if !ok {
 		return codeGroupDenied
 	}
-	if member == nil || len(*member) == 0 || len(*member) > maxMemberID {
+	if member == nil || *member == "" || tooLong(*member) {
 		return codeInvalidRequest
 	}
 	return codeNone
 }
 
-// maxMemberID is the longest member id that Kafka takes, in characters.
+// maxMemberID is the longest member id that Kafka takes, in Java's characters, which are those of UTF-16.
 const maxMemberID = 36
+
+func tooLong(member string) bool {
+	n := 0
+	for _, r := range member {
+		n += utf16.RuneLen(r)
+	}
+	return n > maxMemberID
+}
 
 func (s *Server) newFetch(c *Conn, cs *connState, req *kmsg.ShareFetchRequest) *fetch {
 	f := &fetch{s: s, conn: c, cs: cs,
