@@ -63,6 +63,8 @@ func TestCheck030_DeletedTopicIsGoneFromAssignmentAndOffsets(t *testing.T) {
 	b.subscribes(w.main, gone)
 	b.owns(3, w.main, gone)
 	w.is("described", w.initialized(w.group, w.main, gone), "0/0 1/0 1/1")
+	left := w.group + "-left" // has no member to hear of it
+	w.join(left, w.main, gone).leaves()
 	w.deleteTopic(gone)
 	settle("the deletion", func() error {
 		if got := b.topicsOf(w.main, gone); got != "0" {
@@ -70,12 +72,14 @@ func TestCheck030_DeletedTopicIsGoneFromAssignmentAndOffsets(t *testing.T) {
 		}
 		return nil
 	}, b)
-	w.until("the offsets to go", 30*time.Second, func() error {
-		if got := w.initialized(w.group, w.main, gone); got != "0/0" {
-			return errors.New(got)
-		}
-		return nil
-	})
+	for _, group := range []string{w.group, left} {
+		w.until("the offsets of "+group+" to go", 30*time.Second, func() error {
+			if got := w.initialized(group, w.main, gone); got != "0/0" {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
 }
 
 func TestCheck031_ChangedSubscriptionChangesTheAssignment(t *testing.T) {

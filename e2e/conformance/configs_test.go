@@ -152,6 +152,11 @@ func TestCheck127_ConfigsOfAGroupAreDescribed(t *testing.T) {
 	}
 	code, _ = w.alterConfig(group, false, unset("share.record.lock.duration.ms"))
 	w.code("deleting what is not set", code, nil)
+	code, _ = w.alterConfig(group, false, unset("share.no.such.key"))
+	w.code("deleting what is not known", code, nil)
+	if got, all := w.describeConfigs(group, []string{}...), w.describeConfigs(group); len(got.Configs) != len(all.Configs) {
+		t.Errorf("%d configs without names, %d in all", len(got.Configs), len(all.Configs))
+	}
 	empty := w.describeConfigs("")
 	w.code("no name", empty.ErrorCode, kerr.InvalidRequest)
 	w.is("message", w.message(empty.ErrorMessage), "Group name must not be empty")
@@ -183,6 +188,7 @@ func TestCheck128_BadConfigsAreRefused(t *testing.T) {
 		{[]configOp{setTo("share.session.timeout.ms", "60001")}, kerr.InvalidConfig, "share.session.timeout.ms must be in the range 1000 to 60000 inclusive."},
 		{[]configOp{setTo("share.session.timeout.ms", "5000")}, kerr.InvalidConfig, "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"},
 		{[]configOp{setTo(lock, "soon")}, kerr.InvalidConfig, bad(lock, "soon", "Not a number of type INT")},
+		{[]configOp{setTo(lock, "\u00a020000")}, kerr.InvalidConfig, bad(lock, "\u00a020000", "Not a number of type INT")},
 		{[]configOp{setTo(lock, "")}, kerr.InvalidConfig, bad(lock, "", "Not a number of type INT")},
 		{[]configOp{setTo("share.renew.acknowledge.enable", "perhaps")}, kerr.InvalidConfig, bad("share.renew.acknowledge.enable", "perhaps", "Expected value to be either true or false")},
 		{[]configOp{setTo("share.isolation.level", "serializable")}, kerr.InvalidConfig, bad("share.isolation.level", "serializable", "String must be one of: read_committed, read_uncommitted")},
@@ -192,6 +198,7 @@ func TestCheck128_BadConfigsAreRefused(t *testing.T) {
 		{[]configOp{setTo("errors.deadletterqueue.topic.name", "__dlq")}, kerr.InvalidConfig, "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"},
 		{[]configOp{{lock, kmsg.IncrementalAlterConfigOpAppend, kmsg.StringPtr("20000")}}, kerr.InvalidConfig, "Can't APPEND to key " + lock + " because its type is not LIST."},
 		{[]configOp{{lock, kmsg.IncrementalAlterConfigOpSubtract, kmsg.StringPtr("20000")}}, kerr.InvalidConfig, "Can't SUBTRACT to key " + lock + " because its type is not LIST."},
+		{[]configOp{{"share.nonsense", kmsg.IncrementalAlterConfigOpAppend, kmsg.StringPtr("1")}}, kerr.InvalidConfig, "Can't APPEND to key share.nonsense because its type is not LIST."},
 		{[]configOp{{lock, kmsg.IncrementalAlterConfigOpSet, nil}}, kerr.InvalidRequest, "Null value not supported for : " + lock},
 		{[]configOp{setTo(lock, "20000"), unset(lock)}, kerr.InvalidRequest, "Error due to duplicate config keys"},
 		{[]configOp{setTo(lock, "20000"), setTo("share.delivery.count.limit", "99")}, kerr.InvalidConfig, "share.delivery.count.limit must be in the range 2 to 10 inclusive."}, // all or nothing

@@ -60,20 +60,26 @@ func TestCheck012_JoinNeedsTopics(t *testing.T) {
 
 func TestCheck013_MemberIdHasOneTo36Chars(t *testing.T) {
 	w, b := membership(t, 1)
-	for _, id := range []string{"", strings.Repeat("m", 37)} {
+	for _, id := range []string{"", " ", strings.Repeat("m", 37), strings.Repeat("\u00e9", 37), strings.Repeat("\U0001f600", 19)} {
 		b.id = id
 		b.refused(kerr.InvalidRequest, []string{w.main.name})
 	}
-	b.id = strings.Repeat("m", 36)
-	b.subscribes(w.main)
+	for _, id := range []string{strings.Repeat("m", 36), strings.Repeat("\u00e9", 36), strings.Repeat("\U0001f600", 18), "\u00a0"} {
+		b := w.beater(w.group)
+		b.id = id
+		b.subscribes(w.main)
+		b.leaves()
+	}
 }
 
 func TestCheck014_GroupIdAndRackMayNotBeEmpty(t *testing.T) {
 	w, b := membership(t, 1)
-	nobody := w.beater("")
-	w.is("message", nobody.refused(kerr.InvalidRequest, []string{w.main.name}), "GroupId can't be empty.")
-	b.rack = kmsg.StringPtr("")
-	w.is("message", b.refused(kerr.InvalidRequest, []string{w.main.name}), "RackId can't be empty.")
+	for _, empty := range []string{"", " ", "\t \n"} {
+		nobody := w.beater(empty)
+		w.is("message", nobody.refused(kerr.InvalidRequest, []string{w.main.name}), "GroupId can't be empty.")
+		b.rack = kmsg.StringPtr(empty)
+		w.is("message", b.refused(kerr.InvalidRequest, []string{w.main.name}), "RackId can't be empty.")
+	}
 	b.rack = nil
 	b.subscribes(w.main)
 	racked := w.beater(w.group)

@@ -72,6 +72,7 @@ func TestCheck116_ListingByState(t *testing.T) {
 		{[]string{"Empty"}, "classic  Empty classic, left share Empty share"},
 		{[]string{"Stable"}, "consumer consumer Stable consumer, joined share Stable share"},
 		{[]string{"stable"}, "consumer consumer Stable consumer, joined share Stable share"},
+		{[]string{" stable "}, "consumer consumer Stable consumer, joined share Stable share"},
 		{[]string{"Dead"}, ""},
 		{[]string{"nonsense"}, ""},
 	} {

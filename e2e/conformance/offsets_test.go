@@ -325,6 +325,16 @@ func TestCheck125_DeletedGroupIsGone(t *testing.T) {
 	for version := int16(0); version <= 3; version++ {
 		w.code("again", w.deleteGroup(version, w.group).ErrorCode, kerr.GroupIDNotFound)
 	}
+	w.within("named twice", func(w *world) {
+		twice := w.group + "-twice"
+		w.alters(twice, place{w.p(0), 0})
+		req := kmsg.NewPtrDeleteGroupsRequest()
+		req.Version, req.Groups = 2, []string{twice, twice}
+		got := ask[*kmsg.DeleteGroupsResponse](w, w.admin, req).Groups
+		if len(got) != 1 || got[0].ErrorCode != 0 {
+			w.Errorf("%+v", got)
+		}
+	})
 	// Its configs, by which it starts at the earliest record, stay.
 	b.epoch = 0
 	b.subscribes(w.main)

@@ -31,13 +31,13 @@ func maxRecords(n int32) func(*kmsg.ShareFetchRequest) {
 
 func TestCheck063_GroupAndMemberMustBeNamed(t *testing.T) {
 	w := start(t, setup{})
-	m := w.member()
 	name := func(s string) *string { return &s }
 	for what, who := range map[string]struct{ group, member *string }{
-		"no group":     {nil, name("m")},
-		"no member":    {name(w.group), nil},
-		"empty member": {name(w.group), name("")},
-		"long member":  {name(w.group), name(strings.Repeat("m", 37))},
+		"no group":       {nil, name("m")},
+		"no member":      {name(w.group), nil},
+		"empty member":   {name(w.group), name("")},
+		"long member":    {name(w.group), name(strings.Repeat("m", 37))},
+		"long in UTF-16": {name(w.group), name(strings.Repeat("\U0001f600", 19))},
 	} {
 		w.within(what, func(w *world) {
 			m := w.member()
@@ -48,8 +48,11 @@ func TestCheck063_GroupAndMemberMustBeNamed(t *testing.T) {
 			m.refused(ack, kerr.InvalidRequest)
 		})
 	}
-	m.id = strings.Repeat("m", 36)
-	m.fetch(w.p(0))
+	for _, id := range []string{strings.Repeat("m", 36), strings.Repeat("\u00e9", 36), strings.Repeat("\U0001f600", 18)} {
+		m := w.member()
+		m.id = id
+		m.fetch(w.p(0))
+	}
 }
 
 func TestCheck064_GroupWithoutReadIsDenied(t *testing.T) {
