@@ -40,8 +40,12 @@ func (s *Server) listGroups(ctx context.Context, r *Request) (kmsg.Response, err
 		resp.ErrorCode = codeCoordUnavailable
 		return resp, nil
 	}
+	states := make([]string, len(req.StatesFilter)) // a broker takes states, not types, with space around
+	for i, state := range req.StatesFilter {
+		states[i] = strings.TrimSpace(state)
+	}
 	for _, l := range s.o.Groups.List(ctx) {
-		if !matches(req.StatesFilter, l.State) {
+		if !matches(states, l.State) {
 			continue
 		}
 		if !all {

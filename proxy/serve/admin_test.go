@@ -130,6 +130,8 @@ func TestCheck115And116_ListGroupsFilters(t *testing.T) {
 		{[]string{"consumer"}, nil, nil},
 		{[]string{"nonsense"}, nil, nil},
 		{[]string{"share"}, []string{"stable"}, []string{"g share"}},
+		{[]string{"share"}, []string{" stable "}, []string{"g share"}},
+		{[]string{" share "}, nil, nil},
 		{[]string{"share"}, []string{"Empty"}, nil},
 	} {
 		if have := names(list(c.types, c.states)); !slices.Equal(have, c.want) {
