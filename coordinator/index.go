@@ -147,10 +147,10 @@ func (s *Service) unlist(ctx context.Context, name string) error {
 	return s.store.RemoveFromIndex(ctx, name)
 }
 
-// unlistGroup takes a deleted group off. If Redis does not do it, whoever lists the groups next does.
-func (s *Service) unlistGroup(ctx context.Context, group string) {
-	if err := s.unlist(ctx, indexGroup+group); err != nil {
-		s.log.Warn().Err(err).Str("group", group).Msg("cannot take a deleted share group off the list")
+// unlistLate takes off a name that has nothing behind it any more. If Redis does not do it, whoever lists next does.
+func (s *Service) unlistLate(ctx context.Context, name string) {
+	if err := s.unlist(ctx, name); err != nil {
+		s.log.Warn().Err(err).Str("name", name).Msg("cannot take a group off the list")
 	}
 }
 
@@ -192,32 +192,19 @@ func (s *Service) IsShareGroup(group string) bool { return s.index.has(group) }
 // Groups lists the ids of the share groups, as far as this replica has heard. It never waits.
 func (s *Service) Groups() []string { return s.index.under(indexGroup) }
 
-// ConfiguredGroups lists the group ids with configs of their own, whether a group exists or not
-// (ListConfigResources). It never waits.
+// ConfiguredGroups lists the group ids with configs of their own, whether a group exists or not, as far as this replica
+// has heard. It never waits.
 func (s *Service) ConfiguredGroups() []string { return s.index.under(indexConfig) }
 
-// List lists the share groups with their states, session timeouts evaluated. The states are read from Redis, for a broker's
-// list is of this moment too, and the last heartbeat may have come to another replica; if Redis does not answer within a
-// second, older ones are shown, or Unknown.
+// List lists the share groups with their states, session timeouts evaluated. Names and states are read from Redis, for a
+// broker's list is of this moment too, and the group may just have been made, or its last heartbeat have come, on another
+// replica; if Redis does not answer within a second, older ones are shown, or Unknown.
 func (s *Service) List(ctx context.Context) []Listing {
-	groups := s.index.under(indexGroup)
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
+	groups := s.names(ctx, indexGroup)
 	states := make([]string, len(groups))
-	work := make(chan int)
-	var wg sync.WaitGroup
-	for range min(listWorkers, len(groups)) {
-		wg.Go(func() {
-			for i := range work {
-				states[i] = s.state(ctx, groups[i])
-			}
-		})
-	}
-	for i := range groups {
-		work <- i
-	}
-	close(work)
-	wg.Wait()
+	forEach(len(groups), func(i int) { states[i] = s.state(ctx, groups[i]) })
 	list := make([]Listing, 0, len(groups))
 	for i, group := range groups {
 		if states[i] != StateDead {
@@ -225,6 +212,47 @@ func (s *Service) List(ctx context.Context) []Listing {
 		}
 	}
 	return list
+}
+
+// ListConfigured lists the group ids with configs of their own, whether a group exists or not (ListConfigResources), as
+// Redis has them now; if it does not answer within a second, those that are known here.
+func (s *Service) ListConfigured(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	groups := s.names(ctx, indexConfig)
+	configured := make([]bool, len(groups))
+	forEach(len(groups), func(i int) { configured[i] = s.configured(ctx, groups[i]) })
+	list := make([]string, 0, len(groups))
+	for i, group := range groups {
+		if configured[i] {
+			list = append(list, group)
+		}
+	}
+	return list
+}
+
+// names lists the names behind a prefix that are in Redis' index now, or where it does not answer those known here.
+func (s *Service) names(ctx context.Context, prefix string) []string {
+	_ = s.readIndex(ctx) // An outage is told by who follows the index.
+	return s.index.under(prefix)
+}
+
+// forEach calls f for each of n, listWorkers at a time.
+func forEach(n int, f func(i int)) {
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range min(listWorkers, n) {
+		wg.Go(func() {
+			for i := range work {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
 }
 
 func (s *Service) state(ctx context.Context, group string) string {
@@ -237,7 +265,19 @@ func (s *Service) state(ctx context.Context, group string) string {
 		s.group(group).Cached(read)
 	case state == StateDead:
 		// Whoever deleted it died before it was off the list. If it is made again meanwhile, verify puts it back.
-		s.unlistGroup(ctx, group)
+		s.unlistLate(ctx, indexGroup+group)
 	}
 	return state
+}
+
+// configured reports whether a group that is listed for its configs has any, and unlists it if not.
+func (s *Service) configured(ctx context.Context, group string) bool {
+	has := false
+	if _, err := s.view(ctx, group, 0, func(g *Group) { has = g.Configured() }); err != nil {
+		return true
+	}
+	if !has { // Redis was away when the last was deleted, or two replicas have listed and unlisted it at once.
+		s.unlistLate(ctx, indexConfig+group)
+	}
+	return has
 }

@@ -38,7 +38,7 @@ func (s *Service) Delete(ctx context.Context, group string) error {
 	if err := s.changeEmpty(ctx, group, Delete{AsOf: s.asOf()}); err != nil {
 		return err
 	}
-	s.unlistGroup(ctx, group)
+	s.unlistLate(ctx, indexGroup+group)
 	s.restorer.remove(ctx, group)
 	s.log.Info().Str("group", group).Msg("share group deleted")
 	return nil

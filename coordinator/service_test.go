@@ -49,6 +49,42 @@ func TestListIsOfThisMomentOnAnyReplica(t *testing.T) {
 	}
 }
 
+func TestListsHaveWhatAnotherReplicaHasJustListed(t *testing.T) {
+	b := newTestbed(t, testTopic("t", 1))
+	b.pace.index = time.Hour
+	one := b.replica()
+	two := New(Options{Store: one.store, Topics: b.up, Use: b.up, Broker: b.broker}) // hears of nothing, for it does not run
+	one.mustBeat("m", 0, "t")
+	value := "earliest"
+	if err := one.AlterConfigs(context.Background(), "other", []ConfigOp{{Key: keyAutoOffsetReset, Value: &value}}, false); err != nil {
+		t.Fatal(err)
+	}
+	if l := two.ListConfigured(t.Context()); !slices.Equal(l, []string{"other"}) {
+		t.Errorf("configured %v", l)
+	}
+	if l := two.List(t.Context()); !slices.Equal(l, []Listing{{Group: "g", State: StateStable}}) {
+		t.Errorf("groups %v", l)
+	}
+}
+
+func TestNameOfDeletedConfigsLeavesTheIndex(t *testing.T) {
+	b := newTestbed(t)
+	one, two := b.replica(), b.replica()
+	ctx := context.Background()
+	// Redis was away at the moment that the configs were deleted and were to be unlisted.
+	if err := one.store.AddToIndex(ctx, "c/g"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*replica{one, two} {
+		if l := r.ListConfigured(t.Context()); len(l) != 0 {
+			t.Errorf("configured %v", l)
+		}
+	}
+	if names, err := two.store.Index(ctx); err != nil || len(names) != 0 {
+		t.Errorf("index %v, %v", names, err)
+	}
+}
+
 func TestKeepAliveCostsOneCommand(t *testing.T) {
 	b := newTestbed(t, testTopic("t", 4))
 	b.pace.metadata = time.Hour

@@ -43,7 +43,7 @@ func (s *Server) listConfigResources(ctx context.Context, r *Request) (kmsg.Resp
 		return resp, nil
 	}
 	if resp.wants(groupType) {
-		for _, group := range s.o.Groups.ConfiguredGroups() {
+		for _, group := range s.o.Groups.ListConfigured(ctx) {
 			c := kmsg.NewListConfigResourcesResponseConfigResource()
 			c.Name, c.Type = group, groupType
 			resp.groups = append(resp.groups, c)
