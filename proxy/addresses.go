@@ -14,16 +14,16 @@ import (
 // reachable gives the address at which clients reach a node through kshare,
 // the bootstrap address if they cannot.
 func (n *nodes) reachable(node int32) (host string, port int32) {
-	n.mu.Lock()
-	_, known := n.addrs[node]
-	n.mu.Unlock()
-	if host, port, ok := n.cfg.Endpoint(node); ok && known {
+	if host, port, ok := n.cfg.Endpoint(node); ok && n.knows(node) {
 		return host, port
 	}
 	return n.cfg.Advertise, n.bootstrapPort()
 }
 
 func (n *nodes) bootstrapPort() int32 {
+	if n.cfg.TLS.byName() {
+		return n.cfg.TLS.SNIPort // the one port that clients know
+	}
 	addr := n.cfg.Listen
 	n.mu.Lock()
 	if l := n.listeners[bootstrapNode]; l != nil {

@@ -22,8 +22,11 @@ type Config struct {
 	// the host of Listen.
 	Advertise string
 	// NodePorts is the base of the node ports: node N is served on
-	// NodePorts+N by every replica.
+	// NodePorts+N by every replica, unless TLS tells nodes apart by name.
 	NodePorts int32
+
+	// TLS is how clients are spoken to; the zero value is plain text.
+	TLS ListenTLS
 
 	// Dial connects to a broker on behalf of a client, with TLS where upstream
 	// wants that, but without a certificate of kshare's: whatever upstream
@@ -74,6 +77,7 @@ func (c Config) WithDefaults() Config {
 	if c.Advertise == "" {
 		c.Advertise, _, _ = net.SplitHostPort(c.Listen)
 	}
+	c.TLS = c.TLS.withDefaults(c.Listen)
 	return c
 }
 
@@ -107,6 +111,9 @@ func (c Config) Validate() error {
 	}
 	if c.NodePorts < 1 || c.NodePorts > 65535 {
 		return fmt.Errorf("node-ports: %d is outside 1-65535", c.NodePorts)
+	}
+	if err := c.TLS.validate(); err != nil {
+		return err
 	}
 	switch {
 	case c.MaxFrame < 1024:

@@ -65,14 +65,23 @@ func newConn(s *Server, node int32, client net.Conn, id uint64) *conn {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	host, _, _ := net.SplitHostPort(client.RemoteAddr().String())
 	c.auth = newAuthorizer(c)
-	c.peer = &serve.Conn{Nonce: id, Node: node, RemoteIP: host, Auth: c.auth}
-	c.log = s.log.With().Str("client", client.RemoteAddr().String()).Int32("node", node).Logger()
+	c.peer = &serve.Conn{Nonce: id, RemoteIP: host, Auth: c.auth}
+	c.setNode(node)
 	return c
+}
+
+// setNode says which node the client means, before its first request.
+func (c *conn) setNode(node int32) {
+	c.node, c.peer.Node = node, node
+	c.log = c.s.log.With().Str("client", c.client.RemoteAddr().String()).Int32("node", node).Logger()
 }
 
 // run lives as long as the connection.
 func (c *conn) run() {
-	err := c.readRequests()
+	err := c.shakeHands()
+	if err == nil {
+		err = c.readRequests()
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, errGone) {
 		c.sayFarewell()
 	}
@@ -116,10 +125,10 @@ func (c *conn) close(err error) {
 	c.ending = err
 	c.mu.Unlock()
 	c.cancel()
-	_ = c.client.Close()
+	hangUp(c.client)
 	// Taken without upMu: a writer that is stuck holds it until the close.
 	if up := c.upstreamConn(); up != nil {
-		_ = up.Close()
+		hangUp(up)
 	}
 }
 

@@ -24,6 +24,9 @@ const bootstrapNode int32 = -1
 // a port.
 func (c Config) Endpoint(node int32) (host string, port int32, ok bool) {
 	c = c.WithDefaults()
+	if c.TLS.byName() {
+		return c.TLS.nodeName(node), c.TLS.SNIPort, node >= 0
+	}
 	if node < 0 || int64(c.NodePorts)+int64(node) > 65535 {
 		return "", 0, false
 	}
@@ -79,15 +82,21 @@ func (n *nodes) start(node int32, l net.Listener) error {
 // bindRetry is how soon a port that could not be bound is tried again.
 const bindRetry = 10 * time.Second
 
-// learn notes where a node is and sees to it that its port is open. The error
-// names the node, the key and the fix; a failed bind is not tried again, nor
-// reported again, for bindRetry.
+// learn notes where a node is and sees to it that its port is open, unless all
+// nodes share one. The error names the node, the key and the fix; a failed bind
+// is not tried again, nor reported again, for bindRetry.
 func (n *nodes) learn(node int32, host string, port int32) error {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if host != "" && port > 0 {
+		if _, known := n.addrs[node]; !known && n.cfg.TLS.byName() {
+			n.log.Info().Int32("node", node).Str("name", n.cfg.TLS.nodeName(node)).Str("upstream", addr).Msg("serving node")
+		}
 		n.addrs[node] = addr
+	}
+	if n.cfg.TLS.byName() {
+		return nil
 	}
 	if n.closed || n.listeners[node] != nil || time.Since(n.failed[node]) < bindRetry {
 		return nil
@@ -103,6 +112,14 @@ func (n *nodes) learn(node int32, host string, port int32) error {
 	n.log.Info().Int32("node", node).Str("listen", l.Addr().String()).Str("upstream", addr).Msg("serving node")
 	n.accept(l, node)
 	return nil
+}
+
+// knows tells whether a node's address was learnt.
+func (n *nodes) knows(node int32) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, known := n.addrs[node]
+	return known
 }
 
 // forgetFailures has every port that could not be bound tried again at once.

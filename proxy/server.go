@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -54,6 +55,7 @@ type Server struct {
 	metrics *metrics
 	table   *table
 	nodes   *nodes
+	tls     *tls.Config // what listeners speak, nil for plain text
 
 	apiVersionsMax sync.Map // node int32 -> newestKnown
 	lastConn       atomic.Uint64
@@ -80,6 +82,10 @@ func newServer(cfg Config, d deps, log zerolog.Logger, reg prometheus.Registerer
 	}
 	s := &Server{cfg: cfg.WithDefaults(), deps: d, log: log, metrics: newMetrics(reg), table: newTable(d.apis),
 		draining: make(chan struct{}), conns: map[*conn]struct{}{}}
+	var err error
+	if s.tls, err = s.listenTLS(); err != nil {
+		return nil, err
+	}
 	s.nodes = newNodes(s.cfg, log, s.metrics, s.acceptLoop)
 	s.state.Store(newReadiness(errors.New("ports: not bound yet")))
 	return s, nil
@@ -147,7 +153,7 @@ func (s *Server) acceptLoop(l net.Listener, node int32) {
 				case <-s.draining:
 				}
 			default:
-				s.serveConn(newConn(s, node, client, s.lastConn.Add(1)))
+				s.serveConn(newConn(s, node, s.toListener(client), s.lastConn.Add(1)))
 			}
 		}
 	})
@@ -200,7 +206,9 @@ func (s *Server) moan() bool {
 // CloseClients closes every client connection at once, above all when this
 // replica was declared dead (CloseTombstone) and its sessions are void.
 func (s *Server) CloseClients(reason CloseReason) {
+	var closed sync.WaitGroup
 	for _, c := range s.openConns() {
-		c.close(closing(reason, nil))
+		closed.Go(func() { c.close(closing(reason, nil)) }) // none waits for the last word to another
 	}
+	closed.Wait()
 }
