@@ -30,6 +30,7 @@ type Config struct {
 	CacheBytes   int64 // bound of the cache of upstream batches
 	Drain        time.Duration
 	MaxFrame     int64
+	ListenTLS    listenTLS
 	UpstreamTLS  bool              // brokers are spoken to with TLS
 	UpstreamCA   string            // file of the authorities that brokers' certificates are judged by
 	BrokerConfig map[string]string // broker-level share settings under Kafka's own names
@@ -49,7 +50,9 @@ type setting struct {
 }
 
 // settings lists all keys in the order in which they are shown.
-var settings = []setting{
+var settings = slices.Concat(mainSettings, listenTLSSettings)
+
+var mainSettings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
 		set: func(c *Config, v string) (err error) { c.Upstream, err = parseSeeds(v); return err },
 		get: func(c *Config) string { return strings.Join(c.Upstream, ",") }},

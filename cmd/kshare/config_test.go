@@ -58,9 +58,12 @@ func TestEveryKeyHasTheSameMeaningInAllSources(t *testing.T) {
 	values := map[string]string{
 		"upstream": "a:1,b:2", "redis": "rediss://u:p@h:1/3", "redis-prefix": "other", "redis-lease": "9s", "listen": "127.0.0.9:7",
 		"advertise": "example.org", "node-ports": "4000", "http": "127.0.0.9:8", "cache-bytes": "30MiB", "drain": "7s", "max-frame": "1MiB",
+		"listen-tls-cert": "/etc/tls.crt", "listen-tls-key": "/etc/tls.key", "listen-tls-client-ca": "/etc/clients.pem", "sni-suffix": "kafka.example.org", "sni-port": "443",
 		"log-level": "error", "upstream-tls": "true", "upstream-tls-ca": "/etc/ca.pem", "broker-config": "group.share.delivery.count.limit=7",
 	}
-	needs := map[string][]string{"upstream-tls-ca": {"--upstream-tls=true"}}
+	tls := []string{"--listen-tls-cert=/etc/tls.crt", "--listen-tls-key=/etc/tls.key"}
+	needs := map[string][]string{"upstream-tls-ca": {"--upstream-tls=true"},
+		"listen-tls-cert": tls[1:], "listen-tls-key": tls[:1], "listen-tls-client-ca": tls, "sni-suffix": tls, "sni-port": append(tls, "--sni-suffix=example.org")}
 	for _, s := range settings {
 		value, ok := values[s.key]
 		if !ok {
@@ -156,6 +159,15 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 		{"http on listen", from([]string{"--http=127.0.0.1:19092"}, nil, ""), []string{"http:", "same address as listen"}},
 		{"size", from([]string{"--cache-bytes=lots"}, nil, ""), []string{"cache-bytes:", "256MiB"}},
 		{"duration", from([]string{"--drain=10"}, nil, ""), []string{"drain:", "10s"}},
+		{"certificate without key", from([]string{"--listen-tls-cert=a"}, nil, ""), []string{"listen-tls-cert:", "listen-tls-key", "flag --listen-tls-cert"}},
+		{"key without certificate", from(nil, nil, "listen-tls: {key: a}"), []string{"listen-tls-key:", "listen-tls-cert"}},
+		{"authority without certificate", from([]string{"--listen-tls-client-ca=a"}, nil, ""), []string{"listen-tls-client-ca:", "listen-tls-cert"}},
+		{"SNI without TLS", from([]string{"--sni-suffix=example.org"}, nil, ""), []string{"sni-suffix:", "listen-tls-cert"}},
+		{"port without SNI", from([]string{"--sni-port=443"}, nil, ""), []string{"sni-port:", "sni-suffix"}},
+		{"node ports with SNI", from([]string{"--sni-suffix=example.org", "--listen-tls-cert=a", "--listen-tls-key=b"}, []string{"KSHARE_NODE_PORTS=19100"}, ""),
+			[]string{"node-ports:", "sni-suffix", "KSHARE_NODE_PORTS"}},
+		{"SNI with a star", from([]string{"--sni-suffix=*.example.org", "--listen-tls-cert=a", "--listen-tls-key=b"}, nil, ""), []string{"sni-suffix:", "not a domain"}},
+		{"SNI with a free port", from([]string{"--sni-suffix=example.org", "--listen-tls-cert=a", "--listen-tls-key=b", "--listen=127.0.0.1:0"}, nil, ""), []string{"sni-port:"}},
 		{"level", from([]string{"--log-level=loud"}, nil, ""), []string{"log-level:", "debug, info, warn or error"}},
 		{"Sentinel", from([]string{"--redis=redis+sentinel://a,b/m"}, nil, ""), []string{"redis:", "not supported yet"}},
 		{"Redis without a scheme", from([]string{"--redis=localhost:6379"}, nil, ""), []string{"redis:", "redis://host:port"}},

@@ -22,6 +22,9 @@ func (c *Config) validate() error {
 	if c.UpstreamCA != "" && !c.UpstreamTLS {
 		return &configError{key: "upstream-tls-ca", source: c.origin["upstream-tls-ca"], problem: "is of use only with upstream-tls: true, set that or leave this away"}
 	}
+	if err := c.validateListenTLS(); err != nil {
+		return err
+	}
 	for _, err := range []error{c.proxy().Validate(), c.upstream().Validate()} {
 		if err != nil { // these name the key themselves
 			return &configError{problem: err.Error()}
@@ -62,7 +65,7 @@ func brokerSuggestion(b *coordinator.BrokerConfig, name string) string {
 func (c *Config) proxy() proxy.Config {
 	return proxy.Config{
 		Upstream: c.Upstream, Listen: c.Listen, Advertise: c.Advertise, NodePorts: int32(c.NodePorts),
-		MaxFrame: int32(c.MaxFrame), Drain: c.Drain,
+		MaxFrame: int32(c.MaxFrame), Drain: c.Drain, TLS: c.ListenTLS.proxy(),
 	}
 }
 
@@ -72,9 +75,9 @@ func (c *Config) upstream() upstream.Config {
 
 // bootstrap is the address that clients start from, as far as this replica knows.
 func (c *Config) bootstrap() string {
-	host, port, err := net.SplitHostPort(c.Listen)
+	host, _, err := net.SplitHostPort(c.Listen)
 	if ip := net.ParseIP(host); err == nil && (host == "" || (ip != nil && ip.IsUnspecified())) {
-		return net.JoinHostPort(c.Advertise, port)
+		return net.JoinHostPort(c.Advertise, c.clientPort())
 	}
 	return c.Listen
 }

@@ -65,6 +65,9 @@ func devCommand(args []string, stdout, stderr io.Writer) error {
 			return &configError{key: key, source: source, problem: "kshare dev brings its own, leave it away or use kshare serve"}
 		}
 	}
+	if source, given := c.origin["listen-tls-cert"]; given && withDemo {
+		return &configError{key: "listen-tls-cert", source: source, problem: "the demo's own clients speak plain text, leave it away or leave --demo away"}
+	}
 	if _, given := c.origin["drain"]; !given {
 		c.Drain = time.Second
 	}
@@ -180,6 +183,9 @@ func (d *dev) replica(i int) (*replica, error) {
 		return nil, err
 	}
 	c.NodePorts += i * replicaStep
+	if c.ListenTLS.SNIPort != 0 {
+		c.ListenTLS.SNIPort += i * replicaStep
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}

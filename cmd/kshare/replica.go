@@ -52,6 +52,9 @@ func newReplica(c Config, log zerolog.Logger, announce io.Writer) (*replica, err
 	if r.redis, err = statelog.Connect(c.Redis); err != nil {
 		return nil, &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "redis: ")}
 	}
+	if err = c.checkListenTLS(r.part("proxy")); err != nil {
+		return nil, err
+	}
 	if r.dials, err = c.brokerDials(r.part("upstream")); err != nil {
 		return nil, err
 	}
@@ -178,8 +181,11 @@ func (r *replica) bind() (net.Listener, error) {
 	return listener, nil
 }
 
-// probeNodes does the same for the nodes that upstream has now.
+// probeNodes does the same for the nodes that upstream has now, unless all are served on the bootstrap port.
 func (r *replica) probeNodes() error {
+	if r.c.ListenTLS.SNISuffix != "" {
+		return nil
+	}
 	host, _, err := net.SplitHostPort(r.c.Listen)
 	if err != nil {
 		return &configError{key: "listen", problem: err.Error()}

@@ -26,7 +26,7 @@ func serveCommand(args []string, stdout, stderr io.Writer) error {
 	}
 	ctx, stop := untilSignal()
 	defer stop()
-	if onlyLocal(c.Advertise) && !onlyLocal(hostOf(c.Listen)) {
+	if c.ListenTLS.SNISuffix == "" && onlyLocal(c.Advertise) && !onlyLocal(hostOf(c.Listen)) {
 		log.Warn().Str("key", "advertise").Msgf("clients are told to connect to %s, which only works on this machine; set advertise to the name that others reach it by", c.Advertise)
 	}
 	if err := r.run(ctx); err != nil {

@@ -19,6 +19,9 @@ import (
 
 // Authority is a certificate authority of one test.
 type Authority struct {
+	// NotAfter is the end of what is issued, in an hour unless set.
+	NotAfter time.Time
+
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -35,7 +38,7 @@ func New(t testing.TB, name string) *Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Authority{t: t, key: key, cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+	a := &Authority{NotAfter: time.Now().Add(time.Hour), t: t, key: key, cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}}
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, key.Public(), key)
 	if err != nil {
@@ -64,7 +67,7 @@ func (a *Authority) Issue(dir, name string, hosts ...string) Files {
 		a.t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(a.last + 1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: a.NotAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	if len(hosts) == 0 {
 		hosts = []string{"127.0.0.1"}
