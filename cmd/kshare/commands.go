@@ -75,9 +75,9 @@ func usage(name string) string {
 		if c.name == "dev" && embedded(s.key) {
 			continue
 		}
-		fmt.Fprintf(&b, "  %-26s %s (%s%s)\n", "--"+s.key+" "+s.arg, s.meaning, s.env(), defaultNote(s.get(&d)))
+		fmt.Fprintf(&b, "  %-26s %s (%s%s)\n", s.title(), s.meaning, s.env(), defaultNote(s.get(&d)))
 	}
-	b.WriteString("\nEach flag is also a key of the YAML file. Flags win over the environment, the environment over the file.\n")
+	b.WriteString("\nEach flag is also a key of the YAML file. Flags win over the environment, the environment over the file. Keys without dashes are\nsecrets and no flags.\n")
 	return b.String()
 }
 

@@ -33,6 +33,7 @@ type Config struct {
 	ListenTLS    listenTLS
 	UpstreamTLS  bool              // brokers are spoken to with TLS
 	UpstreamCA   string            // file of the authorities that brokers' certificates are judged by
+	Login        loginConfig       // how kshare itself logs in to the brokers
 	BrokerConfig map[string]string // broker-level share settings under Kafka's own names
 
 	origin map[string]string // key, or name of a broker-level setting -> where its value comes from, for check and for error messages
@@ -44,13 +45,14 @@ type setting struct {
 	arg     string // placeholder in the usage text
 	meaning string
 	secret  bool // never quote its value
+	noFlag  bool // not to be given as a flag, for everyone on a machine sees the flags of its processes
 	// set reads a value; its error says what is wrong with the value and what to write instead.
 	set func(c *Config, value string) error
 	get func(c *Config) string
 }
 
 // settings lists all keys in the order in which they are shown.
-var settings = slices.Concat(mainSettings, listenTLSSettings)
+var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings)
 
 var mainSettings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
@@ -112,6 +114,14 @@ func settingOf(key string) (*setting, bool) {
 // env is the name of the setting's environment variable.
 func (s *setting) env() string {
 	return "KSHARE_" + strings.ToUpper(strings.ReplaceAll(s.key, "-", "_"))
+}
+
+// title is the setting with the placeholder of its value, as it stands in usage texts.
+func (s *setting) title() string {
+	if s.noFlag {
+		return s.key + " " + s.arg
+	}
+	return "--" + s.key + " " + s.arg
 }
 
 // defaults is the configuration of a kshare that is told nothing.

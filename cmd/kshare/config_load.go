@@ -88,7 +88,16 @@ func parseFlags(args []string, extra func(*flag.FlagSet)) (given []assignment, c
 	fs := flag.NewFlagSet("kshare", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&configFile, "config", "", "")
+	var shown error // a secret that is one no more
 	for _, s := range settings {
+		if s.noFlag {
+			fs.Func(s.key, "", func(string) error {
+				shown = &configError{key: s.key, source: "flag --" + s.key, problem: fmt.Sprintf(
+					"must not be a flag, which other users of the machine can see; set %s, or name a file that holds it with %s-file", s.env(), s.key)}
+				return nil
+			})
+			continue
+		}
 		fs.Func(s.key, "", func(v string) error {
 			given = append(given, assignment{s.key, v, "flag --" + s.key})
 			return nil
@@ -100,8 +109,12 @@ func parseFlags(args []string, extra func(*flag.FlagSet)) (given []assignment, c
 	if err := fs.Parse(args); err != nil {
 		return nil, "", flagError(err, fs)
 	}
+	if shown != nil {
+		return nil, "", shown
+	}
 	if fs.NArg() > 0 {
-		return nil, "", &configError{problem: fmt.Sprintf("unexpected argument %q, flags are written --key=value or --key value", fs.Arg(0))}
+		name, _, _ := strings.Cut(fs.Arg(0), "=") // what follows may be a secret
+		return nil, "", &configError{problem: fmt.Sprintf("unexpected argument %q, flags are written --key=value or --key value", name)}
 	}
 	return given, configFile, nil
 }

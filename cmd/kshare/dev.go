@@ -44,7 +44,9 @@ var demoGroupConfigs = map[string]string{
 }
 
 // embedded says whether dev gives this key's value itself.
-func embedded(key string) bool { return key == "upstream" || key == "redis" }
+func embedded(key string) bool {
+	return key == "upstream" || key == "redis" || strings.HasPrefix(key, "upstream-") || strings.HasPrefix(key, "login-")
+}
 
 // devCommand runs replicas on an embedded cluster and an embedded Redis, until Ctrl-C or the end of the demo.
 func devCommand(args []string, stdout, stderr io.Writer) error {
@@ -60,9 +62,9 @@ func devCommand(args []string, stdout, stderr io.Writer) error {
 	if err != nil || replicas < 1 || replicas > 9 {
 		return &configError{key: "replicas", source: "flag --replicas", problem: fmt.Sprintf("%q is not a number of replicas, give 1 to 9", number)}
 	}
-	for _, key := range []string{"upstream", "redis"} {
-		if source, given := c.origin[key]; given {
-			return &configError{key: key, source: source, problem: "kshare dev brings its own, leave it away or use kshare serve"}
+	for _, s := range settings {
+		if source, given := c.origin[s.key]; given && embedded(s.key) {
+			return &configError{key: s.key, source: source, problem: "kshare dev brings its own cluster and Redis, leave it away or use kshare serve"}
 		}
 	}
 	if source, given := c.origin["listen-tls-cert"]; given && withDemo {

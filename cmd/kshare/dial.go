@@ -25,14 +25,18 @@ func (c *Config) brokerDials(log zerolog.Logger) (brokerDials, error) {
 	dial := func(files certs.Files, timeout time.Duration) (dialFunc, error) {
 		d, err := certs.NewDialer(files, timeout, log)
 		if err != nil {
-			return nil, &configError{key: "upstream-tls", problem: err.Error()}
+			key := "upstream-tls"
+			if files.Cert != "" {
+				key = "upstream-tls-ca, login-tls-cert, login-tls-key"
+			}
+			return nil, &configError{key: key, problem: err.Error()}
 		}
 		return d.DialContext, nil
 	}
-	own, err := dial(certs.Files{CA: c.UpstreamCA}, 5*time.Second)
+	own, err := dial(certs.Files{CA: c.UpstreamCA, Cert: c.Login.Cert, Key: c.Login.Key}, 5*time.Second)
 	if err != nil {
 		return brokerDials{}, err
 	}
-	clients, err := dial(certs.Files{CA: c.UpstreamCA}, proxy.DefaultDialTimeout)
+	clients, err := dial(certs.Files{CA: c.UpstreamCA}, proxy.DefaultDialTimeout) // without Login's certificate
 	return brokerDials{own, clients}, err
 }

@@ -32,5 +32,5 @@ func readmeLine(s setting, d *Config) string {
 	if value != "" {
 		value = "`" + value + "`"
 	}
-	return fmt.Sprintf("| `--%s %s` | `%s` | %s | %s |", s.key, s.arg, s.env(), value, s.meaning)
+	return fmt.Sprintf("| `%s` | `%s` | %s | %s |", s.title(), s.env(), value, s.meaning)
 }

@@ -60,6 +60,12 @@ func newReplica(c Config, log zerolog.Logger, announce io.Writer) (*replica, err
 	}
 	reading := c.upstream()
 	reading.Dial = r.dials.own
+	if reading.Login, err = c.login(); err != nil {
+		return nil, err
+	}
+	for _, w := range c.loginWarnings() {
+		log.Warn().Str("key", "login-mechanism").Msg(w)
+	}
 	if r.upstream, err = upstream.New(reading, r.part("upstream").Hook(zerolog.HookFunc(r.hushAtStart))); err != nil {
 		return nil, &configError{key: "upstream", problem: err.Error()}
 	}

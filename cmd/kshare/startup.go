@@ -71,7 +71,7 @@ func (r *replica) await(ctx context.Context) error {
 
 // retry repeats check until it succeeds, finds a mistake of the operator, or ctx ends.
 func (r *replica) retry(ctx context.Context, key string, check func(context.Context) error) error {
-	for {
+	for loud := false; ; {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		err := check(try)
 		cancel()
@@ -84,6 +84,10 @@ func (r *replica) retry(ctx context.Context, key string, check func(context.Cont
 		r.missing.set(key, err)
 		if err == nil {
 			return nil
+		}
+		if errors.Is(err, upstream.ErrLogin) && !loud { // a mistake of the operator's, unless the password is being renewed
+			loud = true
+			r.log.Error().Str("key", "login-mechanism").Msg(err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -135,12 +139,22 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	if err == nil {
 		return nil // it has answered just now
 	}
-	text := without(err, upstream.ErrUnavailable)
-	if errors.As(err, new(*kgo.ErrFirstReadEOF)) { // whose own text asks for settings that kshare does not have
-		text = "it closes the connection at the first request, is it a broker's listener without SASL, and with TLS only where upstream-tls is set?"
+	seeds := strings.Join(r.c.Upstream, ",")
+	if errors.Is(err, upstream.ErrLogin) {
+		return fmt.Errorf("%s: %w; check %s", seeds, bare{err, upstream.ErrUnavailable}, r.c.loginKeys())
 	}
-	return fmt.Errorf("%s does not answer: %s", strings.Join(r.c.Upstream, ","), text)
+	text := without(err, upstream.ErrUnavailable)
+	if errors.As(err, new(*kgo.ErrFirstReadEOF)) { // whose own text does not know the names of kshare's settings
+		text = "it closes the connection at the first request, is it a broker's listener, with TLS only where upstream-tls is set, and SASL only where login-mechanism is?"
+	}
+	return fmt.Errorf("%s does not answer: %s", seeds, text)
 }
+
+// bare is err without what the sentence around it says already.
+type bare struct{ err, said error }
+
+func (b bare) Error() string { return without(b.err, b.said) }
+func (b bare) Unwrap() error { return b.err }
 
 // without is an error's text less what the sentence around it says already.
 func without(err, said error) string { return strings.TrimPrefix(err.Error(), said.Error()+": ") }

@@ -300,6 +300,12 @@ func (b *lockedBuilder) Write(p []byte) (int, error) {
 	return b.Builder.Write(p)
 }
 
+func (b *lockedBuilder) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.String()
+}
+
 func (b *lockedBuilder) lines() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

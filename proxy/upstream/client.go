@@ -76,6 +76,9 @@ func (c *Client) options() []kgo.Opt {
 	} else {
 		opts = append(opts, kgo.DialTimeout(3*time.Second))
 	}
+	if c.cfg.Login != nil {
+		opts = append(opts, kgo.SASL(markedLogin{c.cfg.Login}))
+	}
 	if c.log.GetLevel() <= zerolog.DebugLevel {
 		opts = append(opts, kgo.WithLogger(kgoLog{c.log}))
 	}
@@ -125,7 +128,7 @@ func unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, kgo.ErrClientClosed):
 		return ErrClosed
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, marked(err))
 }
 
 // pause waits for d, or less if ctx ends; it says whether to go on.

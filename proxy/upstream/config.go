@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // Config of a Client. The zero value of every field but Seeds means its default.
@@ -31,6 +32,8 @@ type Config struct {
 	MetadataMaxAge time.Duration
 	// Dial connects to a broker, with TLS where upstream wants that. Default is plain TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Login authenticates kshare's own connections; nil where upstream wants no login.
+	Login sasl.Mechanism
 	// Opts are added to all kgo clients: hooks, version pins.
 	Opts []kgo.Opt
 }

@@ -19,6 +19,9 @@ var (
 	ErrUnauthorized = errors.New("topic authorization failed for the service account")
 	// ErrUnavailable: upstream, or the node that is asked for, cannot be reached at present. Retriable.
 	ErrUnavailable = errors.New("upstream unavailable")
+	// ErrLogin: upstream refuses kshare's own login, or what it takes could not be had. It comes with ErrUnavailable, for
+	// passwords get renewed.
+	ErrLogin = errors.New("kshare's own login failed")
 	// ErrClosed: the client's Run has ended, or the Tail was closed.
 	ErrClosed = errors.New("upstream client closed")
 )

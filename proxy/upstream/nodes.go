@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -23,13 +24,14 @@ type nodes struct {
 	err       error  // of the last try
 	since     time.Time
 	logged    time.Time
+	refused   bool // it is said already that the login fails
 	listeners []func([]Node)
 
 	telling sync.Mutex // listeners are called one at a time, in order
 }
 
 func newNodes(log zerolog.Logger) *nodes {
-	return &nodes{log: log, ready: make(chan struct{}), err: fmt.Errorf("%w: nothing heard yet, is it a plaintext listener of a Kafka broker?", ErrUnavailable)}
+	return &nodes{log: log, ready: make(chan struct{}), err: fmt.Errorf("%w: nothing heard yet, is it a Kafka broker, and plaintext or TLS as upstream-tls says?", ErrUnavailable)}
 }
 
 // ClusterID is upstream's cluster id; empty before the first answer.
@@ -95,6 +97,13 @@ func (n *nodes) failed(err error) {
 		n.since = now
 	}
 	n.err = err
+	if errors.Is(err, ErrLogin) {
+		if !n.refused {
+			n.refused = true
+			n.log.Error().Err(err).Msg("upstream refuses kshare's login, nothing can be read until that is put right")
+		}
+		return
+	}
 	if now.Sub(n.logged) >= time.Second {
 		n.logged = now
 		n.log.Warn().Err(err).Str("for", now.Sub(n.since).Round(time.Second).String()).Msg("upstream does not answer")
@@ -134,7 +143,7 @@ func (n *nodes) update(resp *kmsg.MetadataResponse) error {
 	} else if n.err != nil {
 		n.log.Info().Msg("upstream answers again")
 	}
-	n.err = nil
+	n.err, n.refused = nil, false
 	changed := !slices.EqualFunc(n.list, list, sameNode)
 	if changed {
 		n.list = list

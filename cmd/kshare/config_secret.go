@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"kshare/proxy/login"
+)
+
+// hidden is what is shown in place of a secret.
+const hidden = "(secret)"
+
+// secretText is a value that is shown by nothing that prints it.
+type secretText string
+
+func (s secretText) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString is for %#v.
+func (s secretText) GoString() string { return s.String() }
+
+// MarshalText is for JSON, and so for the log.
+func (s secretText) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// secretValue is a secret that is given as it is, or by the name of a file that holds it.
+type secretValue struct {
+	text secretText
+	file string
+}
+
+func (s secretValue) given() bool { return s.text != "" || s.file != "" }
+
+func (s secretValue) source() login.Secret {
+	if s.file != "" {
+		return login.File(s.file)
+	}
+	return login.Text(string(s.text))
+}
+
+// secretSettings are the two keys of one secret: its value, which is no flag, and a file.
+func secretSettings(key, meaning string, field func(*Config) *secretValue) []setting {
+	return []setting{
+		{key: key, arg: "SECRET", meaning: meaning + "; not as a flag", secret: true, noFlag: true,
+			set: func(c *Config, v string) error {
+				if v == hidden {
+					return errors.New("is what `kshare check` shows in place of the secret, give the secret itself")
+				}
+				field(c).text = secretText(v)
+				return nil
+			},
+			get: func(c *Config) string { return field(c).text.String() }},
+		{key: key + "-file", arg: "FILE", meaning: "file that holds " + key + ", read again whenever it is needed",
+			set: func(c *Config, v string) error { field(c).file = v; return nil },
+			get: func(c *Config) string { return field(c).file }},
+	}
+}
+
+// validateSecret refuses a secret that is given twice.
+func (c *Config) validateSecret(key string, s secretValue) error {
+	if s.text != "" && s.file != "" {
+		return &configError{key: key + "-file", source: c.origin[key+"-file"], problem: fmt.Sprintf(
+			"%s is given too (from %s), leave one of them away", key, c.origin[key])}
+	}
+	return nil
+}
+
+// probeSecret finds out at start whether a secret's file can be read.
+func probeSecret(key string, s secretValue) error {
+	if s.file == "" {
+		return nil
+	}
+	if _, err := s.source()(); err != nil {
+		return &configError{key: key + "-file", problem: "cannot be read: " + strings.TrimPrefix(err.Error(), "open ")}
+	}
+	return nil
+}
