@@ -1,13 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/twmb/franz-go/pkg/sasl"
-
-	"kshare/proxy/login"
 )
 
 // loginConfig is how kshare itself logs in to the brokers. Clients' connections have nothing of it.
@@ -15,6 +13,11 @@ type loginConfig struct {
 	Mechanism string
 	Username  string
 	Password  secretValue
+
+	TokenFile                         string
+	OAuthURL, OAuthClient, OAuthScope string
+	OAuthSecret                       secretValue
+
 	Cert, Key string // files of the certificate that kshare shows to brokers
 }
 
@@ -29,6 +32,21 @@ var loginSettings = slices.Concat(
 	},
 	secretSettings("login-password", "password of PLAIN and SCRAM", func(c *Config) *secretValue { return &c.Login.Password }),
 	[]setting{
+		{key: "login-token-file", arg: "FILE", meaning: "file that holds the token of OAUTHBEARER, read again at each login",
+			set: func(c *Config, v string) error { c.Login.TokenFile = v; return nil },
+			get: func(c *Config) string { return c.Login.TokenFile }},
+		{key: "login-oauth-url", arg: "URL", meaning: "token endpoint that OAUTHBEARER's tokens are asked of, by the client credentials grant",
+			set: func(c *Config, v string) error { c.Login.OAuthURL = v; return checkTokenURL(v) },
+			get: func(c *Config) string { return c.Login.OAuthURL }},
+		{key: "login-oauth-client-id", arg: "NAME", meaning: "kshare's client id there",
+			set: func(c *Config, v string) error { c.Login.OAuthClient = v; return nil },
+			get: func(c *Config) string { return c.Login.OAuthClient }},
+	},
+	secretSettings("login-oauth-client-secret", "kshare's client secret there", func(c *Config) *secretValue { return &c.Login.OAuthSecret }),
+	[]setting{
+		{key: "login-oauth-scope", arg: "NAMES", meaning: "scopes to ask for, with spaces between",
+			set: func(c *Config, v string) error { c.Login.OAuthScope = v; return nil },
+			get: func(c *Config) string { return c.Login.OAuthScope }},
 		{key: "login-tls-cert", arg: "FILE", meaning: "PEM file of the certificate that kshare shows to brokers on its own connections (mTLS)",
 			set: func(c *Config, v string) error { c.Login.Cert = v; return nil },
 			get: func(c *Config) string { return c.Login.Cert }},
@@ -37,39 +55,16 @@ var loginSettings = slices.Concat(
 			get: func(c *Config) string { return c.Login.Key }},
 	})
 
-// mechanism is one way to log in.
-type mechanism struct {
-	name  string
-	needs [][]string // keys that must be given; of each row one
-	may   []string   // keys that may be given beside these
-	make  func(*loginConfig) sasl.Mechanism
-}
-
-var passwordKeys = [][]string{{"login-username"}, {"login-password", "login-password-file"}}
-
-func mechanisms() []mechanism {
-	return []mechanism{
-		{name: "PLAIN", needs: passwordKeys, make: func(l *loginConfig) sasl.Mechanism { return login.Plain(l.Username, l.Password.source()) }},
-		{name: "SCRAM-SHA-256", needs: passwordKeys, make: func(l *loginConfig) sasl.Mechanism { return login.ScramSHA256(l.Username, l.Password.source()) }},
-		{name: "SCRAM-SHA-512", needs: passwordKeys, make: func(l *loginConfig) sasl.Mechanism { return login.ScramSHA512(l.Username, l.Password.source()) }},
+// checkTokenURL never quotes the URL.
+func checkTokenURL(v string) error {
+	u, err := url.Parse(v)
+	switch {
+	case err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "":
+		return errors.New("is no URL of a token endpoint, write https://host/path")
+	case u.User != nil:
+		return errors.New("must not hold a user or a password, use login-oauth-client-id and login-oauth-client-secret")
 	}
-}
-
-func mechanismNames() []string {
-	var names []string
-	for _, m := range mechanisms() {
-		names = append(names, m.name)
-	}
-	return names
-}
-
-func mechanismOf(name string) (mechanism, bool) {
-	for _, m := range mechanisms() {
-		if m.name == name {
-			return m, true
-		}
-	}
-	return mechanism{}, false
+	return nil
 }
 
 func parseMechanism(v string) (string, error) {
@@ -80,33 +75,52 @@ func parseMechanism(v string) (string, error) {
 	return name, nil
 }
 
-// takes says whether the mechanism has a use for a key.
-func (m *mechanism) takes(key string) bool {
-	return slices.Contains(m.may, key) || slices.ContainsFunc(m.needs, func(row []string) bool { return slices.Contains(row, key) })
-}
-
 // validateLogin checks the login-* keys against each other.
 func (c *Config) validateLogin() error {
-	if err := c.validateSecret("login-password", c.Login.Password); err != nil {
-		return err
+	for key, secret := range c.loginSecrets() {
+		if err := c.validateSecret(key, secret); err != nil {
+			return err
+		}
 	}
-	m, _ := mechanismOf(c.Login.Mechanism) // of none, the keys below are of no use
+	m, some := mechanismOf(c.Login.Mechanism)
 	for _, s := range loginSettings {
 		if s.get(c) == "" || s.key == "login-mechanism" || strings.HasPrefix(s.key, "login-tls-") || m.takes(s.key) {
 			continue
 		}
 		return &configError{key: s.key, source: c.origin[s.key], problem: "is of use only with login-mechanism " + strings.Join(takers(s.key), " or ")}
 	}
+	if some {
+		if err := c.validateMechanism(m); err != nil {
+			return err
+		}
+	}
+	return c.validateLoginTLS()
+}
+
+func (c *Config) validateMechanism(m mechanism) error {
 	var missing []string
-	for _, row := range m.needs {
+	for _, row := range m.needs(&c.Login) {
 		if !slices.ContainsFunc(row, c.given) {
 			missing = append(missing, strings.Join(row, " or "))
 		}
 	}
-	if len(missing) > 0 {
-		return &configError{key: "login-mechanism", source: c.origin["login-mechanism"], problem: m.name + " needs " + strings.Join(missing, ", and ")}
+	fail := func(problem string) error {
+		return &configError{key: "login-mechanism", source: c.origin["login-mechanism"], problem: problem}
 	}
-	return c.validateLoginTLS()
+	switch {
+	case len(missing) > 0:
+		return fail(m.name + " needs " + strings.Join(missing, ", and "))
+	case c.Login.TokenFile != "" && c.Login.OAuthURL != "":
+		return fail("the token is either in login-token-file or comes from login-oauth-url, leave one of them away")
+	case m.name == "AWS_MSK_IAM" && !c.UpstreamTLS:
+		return fail("AWS_MSK_IAM needs upstream-tls: true, for AWS takes it with TLS only")
+	}
+	return nil
+}
+
+// loginSecrets are the secrets by their keys.
+func (c *Config) loginSecrets() map[string]secretValue {
+	return map[string]secretValue{"login-password": c.Login.Password, "login-oauth-client-secret": c.Login.OAuthSecret}
 }
 
 func (c *Config) validateLoginTLS() error {
@@ -126,46 +140,4 @@ func (c *Config) validateLoginTLS() error {
 func (c *Config) given(key string) bool {
 	s, ok := settingOf(key)
 	return ok && s.get(c) != ""
-}
-
-// takers are the mechanisms that have a use for a key.
-func takers(key string) []string {
-	var names []string
-	for _, m := range mechanisms() {
-		if m.takes(key) {
-			names = append(names, m.name)
-		}
-	}
-	return names
-}
-
-// login makes what kshare's own connections log in with, nil for nothing.
-func (c *Config) login() (sasl.Mechanism, error) {
-	m, ok := mechanismOf(c.Login.Mechanism)
-	if !ok {
-		return nil, nil
-	}
-	if err := probeSecret("login-password", c.Login.Password); err != nil {
-		return nil, err
-	}
-	return m.make(&c.Login), nil
-}
-
-// loginWarnings are what is risky about the login.
-func (c *Config) loginWarnings() []string {
-	if c.Login.Mechanism == "PLAIN" && !c.UpstreamTLS {
-		return []string{"PLAIN without upstream-tls shows kshare's password to everyone between it and the brokers; set upstream-tls, or use SCRAM"}
-	}
-	return nil
-}
-
-// loginKeys names the keys to look at when a login is refused: those given, or the first one.
-func (c *Config) loginKeys() string {
-	keys := []string{"login-mechanism"}
-	for _, s := range loginSettings {
-		if s.key != "login-mechanism" && c.given(s.key) {
-			keys = append(keys, s.key)
-		}
-	}
-	return strings.Join(keys, ", ")
 }

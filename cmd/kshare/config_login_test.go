@@ -9,15 +9,22 @@ import (
 var (
 	loginValues = map[string]string{
 		"login-mechanism": "SCRAM-SHA-512", "login-username": "u", "login-password": "p", "login-password-file": "/run/p",
-		"login-tls-cert": "/etc/c.pem", "login-tls-key": "/etc/k.pem",
+		"login-token-file": "/run/t", "login-oauth-url": "https://sso/token", "login-oauth-client-id": "c", "login-oauth-client-secret": "s",
+		"login-oauth-client-secret-file": "/run/s", "login-oauth-scope": "kafka more", "login-tls-cert": "/etc/c.pem", "login-tls-key": "/etc/k.pem",
 	}
 	loginNeeds = map[string][]string{
-		"login-mechanism":     {"--login-username=u", "--login-password-file=f"},
-		"login-username":      {"--login-mechanism=PLAIN", "--login-password-file=f"},
-		"login-password":      {"--login-mechanism=PLAIN", "--login-username=u"},
-		"login-password-file": {"--login-mechanism=PLAIN", "--login-username=u"},
-		"login-tls-cert":      {"--upstream-tls=true", "--login-tls-key=k"},
-		"login-tls-key":       {"--upstream-tls=true", "--login-tls-cert=c"},
+		"login-mechanism":                {"--login-username=u", "--login-password-file=f"},
+		"login-username":                 {"--login-mechanism=PLAIN", "--login-password-file=f"},
+		"login-password":                 {"--login-mechanism=PLAIN", "--login-username=u"},
+		"login-password-file":            {"--login-mechanism=PLAIN", "--login-username=u"},
+		"login-token-file":               {"--login-mechanism=OAUTHBEARER"},
+		"login-oauth-url":                {"--login-mechanism=OAUTHBEARER", "--login-oauth-client-id=c", "--login-oauth-client-secret-file=f"},
+		"login-oauth-client-id":          {"--login-mechanism=OAUTHBEARER", "--login-oauth-url=https://h/t", "--login-oauth-client-secret-file=f"},
+		"login-oauth-client-secret":      {"--login-mechanism=OAUTHBEARER", "--login-oauth-url=https://h/t", "--login-oauth-client-id=c"},
+		"login-oauth-client-secret-file": {"--login-mechanism=OAUTHBEARER", "--login-oauth-url=https://h/t", "--login-oauth-client-id=c"},
+		"login-oauth-scope":              {"--login-mechanism=OAUTHBEARER", "--login-oauth-url=https://h/t", "--login-oauth-client-id=c", "--login-oauth-client-secret-file=f"},
+		"login-tls-cert":                 {"--upstream-tls=true", "--login-tls-key=k"},
+		"login-tls-key":                  {"--upstream-tls=true", "--login-tls-cert=c"},
 	}
 )
 
@@ -50,7 +57,7 @@ func TestSecretsAreNoFlags(t *testing.T) {
 }
 
 func TestMistakesOfALoginNameTheKeys(t *testing.T) {
-	scram := []string{"--login-mechanism=SCRAM-SHA-256"}
+	scram, bearer := []string{"--login-mechanism=SCRAM-SHA-256"}, []string{"--login-mechanism=OAUTHBEARER"}
 	for _, c := range []struct {
 		name string
 		in   inputs
@@ -63,6 +70,15 @@ func TestMistakesOfALoginNameTheKeys(t *testing.T) {
 		{"no mechanism", from(nil, nil, "login: {username: u, password: p}"), []string{"login-username:", "only with login-mechanism PLAIN or SCRAM", "kshare.yaml:1"}},
 		{"password twice", from(append(scram, "--login-username=u", "--login-password-file=f"), []string{"KSHARE_LOGIN_PASSWORD=p"}, ""),
 			[]string{"login-password-file:", "login-password is given too", "KSHARE_LOGIN_PASSWORD", "leave one"}},
+		{"no token", from(bearer, nil, ""), []string{"OAUTHBEARER needs login-token-file or login-oauth-url"}},
+		{"half a grant", from(append(bearer, "--login-oauth-scope=s"), nil, ""),
+			[]string{"OAUTHBEARER needs login-oauth-url, and login-oauth-client-id, and login-oauth-client-secret or login-oauth-client-secret-file"}},
+		{"token and grant", from(append(bearer, "--login-token-file=f", "--login-oauth-url=https://h/t", "--login-oauth-client-id=c", "--login-oauth-client-secret-file=f"), nil, ""),
+			[]string{"either in login-token-file or comes from login-oauth-url"}},
+		{"token of PLAIN", from([]string{"--login-mechanism=PLAIN", "--login-token-file=f"}, nil, ""), []string{"login-token-file:", "only with login-mechanism OAUTHBEARER"}},
+		{"token endpoint", from([]string{"--login-oauth-url=sso.example.org"}, nil, ""), []string{"login-oauth-url:", "https://host/path"}},
+		{"secret in the URL", from([]string{"--login-oauth-url=https://c:p@h/t"}, nil, ""), []string{"login-oauth-url:", "login-oauth-client-secret"}},
+		{"AWS without TLS", from([]string{"--login-mechanism=AWS_MSK_IAM"}, nil, ""), []string{"login-mechanism:", "upstream-tls: true"}},
 		{"what check shows", from(append(scram, "--login-username=u"), []string{"KSHARE_LOGIN_PASSWORD=(secret)"}, ""), []string{"login-password:", "kshare check"}},
 		{"certificate without key", from([]string{"--upstream-tls=true", "--login-tls-cert=c"}, nil, ""), []string{"login-tls-cert:", "login-tls-key"}},
 		{"key without certificate", from([]string{"--upstream-tls=true", "--login-tls-key=k"}, nil, ""), []string{"login-tls-key:", "login-tls-cert"}},

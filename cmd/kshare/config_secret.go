@@ -69,13 +69,13 @@ func (c *Config) validateSecret(key string, s secretValue) error {
 	return nil
 }
 
-// probeSecret finds out at start whether a secret's file can be read.
-func probeSecret(key string, s secretValue) error {
-	if s.file == "" {
+// probeFile finds out at start whether the file of a secret can be read.
+func probeFile(key, name string) error {
+	if name == "" {
 		return nil
 	}
-	if _, err := s.source()(); err != nil {
-		return &configError{key: key + "-file", problem: "cannot be read: " + strings.TrimPrefix(err.Error(), "open ")}
+	if _, err := login.File(name)(); err != nil {
+		return &configError{key: key, problem: "cannot be used: " + strings.TrimPrefix(err.Error(), "open ")}
 	}
 	return nil
 }
