@@ -40,8 +40,8 @@ func (c *conn) saslHandshake(r request) error {
 	return nil
 }
 
-// nextToken waits for a bare token and reports its size as a header's.
-func (c *conn) nextToken() (header, error) {
+// readToken waits for a bare token and reports its size as a header's.
+func (c *conn) readToken() (header, error) {
 	b, err := c.in.Peek(sizeLen)
 	if err != nil {
 		return header{}, err
@@ -50,9 +50,6 @@ func (c *conn) nextToken() (header, error) {
 	if size < 0 || size > maxToken {
 		return header{}, closing(CloseMalformed, fmt.Errorf("SASL token of %d bytes", size))
 	}
-	c.mu.Lock()
-	c.busy = true
-	c.mu.Unlock()
 	return header{size: size, key: saslAuthenticateKey}, nil
 }
 

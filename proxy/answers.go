@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // slot is the place of one request in the order of upstream's answers.
@@ -33,7 +34,7 @@ func (c *conn) readAnswers() {
 func (c *conn) readAnswer() error {
 	b, err := c.upIn.Peek(sizeLen)
 	if err != nil {
-		return closing(CloseUpstream, err)
+		return c.upstreamEnded(err)
 	}
 	size := int32(binary.BigEndian.Uint32(b))
 	var sl slot
@@ -41,6 +42,9 @@ func (c *conn) readAnswer() error {
 	case sl = <-c.pending:
 	default:
 		return closing(CloseUpstreamProtocol, errors.New("a response to no request"))
+	}
+	if sl.key == saslAuthenticateKey {
+		c.loggedIn.Store(true)
 	}
 	if sl.token {
 		return c.passOn(sl, size)
@@ -84,10 +88,13 @@ func (c *conn) passOn(sl slot, size int32) error {
 	}
 	n := sizeLen + int64(size)
 	c.s.metrics.toClient.Add(float64(n))
-	if err := copyFrame(c.client, c.upIn, c.up, n); err != nil {
-		if errors.Is(err, errWrite) {
-			return closing(CloseClient, err)
-		}
+	err := copyFrame(c.client, c.upIn, c.up, n, patience(c.s.cfg.StallTimeout))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return closing(CloseSlowReader, nil)
+	case errors.Is(err, errWrite):
+		return closing(CloseClient, err)
+	case err != nil:
 		return closing(CloseUpstream, err)
 	}
 	c.done()
@@ -108,8 +115,8 @@ func (c *conn) passOnRewritten(sl slot, size int32) error {
 	out = append(out, 0, 0, 0, 0)
 	out = append(out, frame[:4]...)
 	out = append(out, body...)
-	if _, err := c.client.Write(putSize(out, 0)); err != nil {
-		return closing(CloseClient, err)
+	if err := c.writeClient(putSize(out, 0)); err != nil {
+		return err
 	}
 	c.s.metrics.toClient.Add(float64(len(out)))
 	c.done()

@@ -44,13 +44,17 @@ func (c *conn) askRewritten(ctx context.Context, body kmsg.Request, rewrite rewr
 // askBytes is ask for an answer whose form depends on itself; it returns what
 // stands behind the correlation id.
 func (c *conn) askBytes(ctx context.Context, body kmsg.Request) ([]byte, error) {
+	return c.askAs(ctx, body, c.clientID)
+}
+
+func (c *conn) askAs(ctx context.Context, body kmsg.Request, clientID *string) ([]byte, error) {
 	answer := make(chan []byte, 1)
 	c.upMu.Lock()
 	corr := ownCorrelation + c.ownCorr
 	c.ownCorr = (c.ownCorr + 1) & 0x7fffffff
 	c.upMu.Unlock()
 	sl := slot{corr: corr, key: body.Key(), version: body.GetVersion(), answer: answer}
-	frame := appendRequest(nil, corr, c.clientID, body)
+	frame := appendRequest(nil, corr, clientID, body)
 	err := c.sendUp(sl, false, func(up net.Conn) error {
 		_, err := up.Write(frame)
 		return err

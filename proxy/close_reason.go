@@ -26,10 +26,16 @@ const (
 	CloseUnsupported      CloseReason = "unsupported_version"
 	CloseServe            CloseReason = "serve_failed"
 	CloseSilent           CloseReason = "no_first_request"
-	CloseDrain            CloseReason = "drain"
-	CloseDrainDeadline    CloseReason = "drain_deadline"
-	CloseTombstone        CloseReason = "tombstone"
-	CloseShutdown         CloseReason = "shutdown"
+	CloseNotAuthenticated CloseReason = "not_authenticated"
+	CloseSlowRequest      CloseReason = "slow_request"
+	CloseSlowReader       CloseReason = "slow_reader"
+
+	CloseTooManyFromAddress CloseReason = "too_many_from_address"
+
+	CloseDrain         CloseReason = "drain"
+	CloseDrainDeadline CloseReason = "drain_deadline"
+	CloseTombstone     CloseReason = "tombstone"
+	CloseShutdown      CloseReason = "shutdown"
 )
 
 // quiet reasons belong to ordinary life and are logged at debug level.

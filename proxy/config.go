@@ -38,14 +38,9 @@ type Config struct {
 	// socket.request.max.bytes (default 100 MiB). It also bounds those
 	// responses that have to be held whole to be rewritten.
 	MaxFrame int32
-	// MaxInFlight is how many requests of one connection may await their
-	// responses before kshare stops reading from it (default 64).
-	MaxInFlight int
+	Limits
 	// DialTimeout bounds one attempt to connect upstream (default 5 s).
 	DialTimeout time.Duration
-	// FirstRequest is how long a new connection may stay silent (default
-	// 2 min). Later on upstream's idle time-out ends it.
-	FirstRequest time.Duration
 	// Drain is how long Run goes on for existing connections once its
 	// context ended (default 20 s).
 	Drain time.Duration
@@ -53,13 +48,11 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultListen       = "127.0.0.1:19092"
-	DefaultNodePorts    = 19100
-	DefaultMaxFrame     = 100 << 20
-	DefaultMaxInFlight  = 64
-	DefaultDialTimeout  = 5 * time.Second
-	DefaultFirstRequest = 2 * time.Minute
-	DefaultDrain        = 20 * time.Second
+	DefaultListen      = "127.0.0.1:19092"
+	DefaultNodePorts   = 19100
+	DefaultMaxFrame    = 100 << 20
+	DefaultDialTimeout = 5 * time.Second
+	DefaultDrain       = 20 * time.Second
 )
 
 // WithDefaults returns c with every unset field at its default.
@@ -67,9 +60,8 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Listen, DefaultListen)
 	setDefault(&c.NodePorts, DefaultNodePorts)
 	setDefault(&c.MaxFrame, DefaultMaxFrame)
-	setDefault(&c.MaxInFlight, DefaultMaxInFlight)
 	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.FirstRequest, DefaultFirstRequest)
+	c.setDefaults()
 	setDefault(&c.Drain, DefaultDrain)
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{Timeout: c.DialTimeout}).DialContext
@@ -118,12 +110,10 @@ func (c Config) Validate() error {
 	switch {
 	case c.MaxFrame < 1024:
 		return fmt.Errorf("max-frame: %d is less than 1024 bytes", c.MaxFrame)
-	case c.MaxInFlight < 1:
-		return fmt.Errorf("max-in-flight: %d is less than 1", c.MaxInFlight)
-	case c.DialTimeout < 0, c.FirstRequest < 0, c.Drain < 0:
-		return errors.New("dial-timeout, first-request, drain: must not be negative")
+	case c.DialTimeout < 0, c.Drain < 0:
+		return errors.New("dial-timeout, drain: must not be negative")
 	}
-	return nil
+	return c.validate()
 }
 
 func checkHostPort(s string, lowest int) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -23,7 +24,7 @@ type conn struct {
 	s      *Server
 	node   int32
 	client net.Conn
-	in     *bufio.Reader
+	in     *bufio.Reader // nil before the first byte
 	peer   *serve.Conn
 	auth   *authorizer
 	log    zerolog.Logger
@@ -36,11 +37,15 @@ type conn struct {
 	clientID  *string                // of the latest request that was read whole
 	ranges    map[int16]versionRange // what upstream advertises, once known
 	rawTokens int                    // SASL tokens without header to come (17_sasl_handshake.go)
-	begun     bool                   // a first request came
+	frame     frameClock
 
 	// accepted: upstream answered a request that it answers only to accepted
 	// clients.
 	accepted atomic.Bool
+	// How far the client has come until then (deadlines.go): a byte came; upstream answered a login, whatever it said; a
+	// request for accepted clients is with upstream. doubted: upstream is being asked what the client did not ask.
+	spoken, loggedIn, hasAsked, doubted atomic.Bool
+	authClock                           *time.Timer
 
 	// upMu orders what goes upstream: place in pending, then bytes.
 	upMu     sync.Mutex
@@ -60,8 +65,9 @@ type conn struct {
 }
 
 func newConn(s *Server, node int32, client net.Conn, id uint64) *conn {
-	c := &conn{s: s, node: node, client: client, in: bufio.NewReaderSize(client, readerSize),
-		pending: make(chan slot, s.cfg.MaxInFlight), retire: make(chan struct{})}
+	c := &conn{s: s, node: node, client: client, retire: make(chan struct{})}
+	c.authClock = time.AfterFunc(math.MaxInt64, c.authExpired)
+	c.frame.expired = c.frameExpired
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	host, _, _ := net.SplitHostPort(client.RemoteAddr().String())
 	c.auth = newAuthorizer(c)
@@ -80,6 +86,7 @@ func (c *conn) setNode(node int32) {
 func (c *conn) run() {
 	err := c.shakeHands()
 	if err == nil {
+		c.authClock.Reset(c.s.cfg.AuthTimeout)
 		err = c.readRequests()
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, errGone) {
@@ -115,6 +122,13 @@ func (c *conn) report() {
 	c.s.metrics.closed.WithLabelValues(string(reason)).Inc() // last: who sees the count finds the line
 }
 
+// discard ends a connection that was not run.
+func (c *conn) discard() {
+	c.authClock.Stop()
+	_ = c.client.Close()
+	c.cancel()
+}
+
 // close ends the connection; only the first reason counts.
 func (c *conn) close(err error) {
 	c.mu.Lock()
@@ -125,6 +139,7 @@ func (c *conn) close(err error) {
 	c.ending = err
 	c.mu.Unlock()
 	c.cancel()
+	c.authClock.Stop()
 	hangUp(c.client)
 	// Taken without upMu: a writer that is stuck holds it until the close.
 	if up := c.upstreamConn(); up != nil {
@@ -134,9 +149,10 @@ func (c *conn) close(err error) {
 
 // readRequests takes one request after the other until the connection ends.
 func (c *conn) readRequests() error {
-	if err := c.client.SetReadDeadline(time.Now().Add(c.s.cfg.FirstRequest)); err != nil {
+	if err := c.firstByte(); err != nil {
 		return err
 	}
+	defer c.frame.stop()
 	for {
 		h, err := c.nextHeader()
 		if err != nil {
@@ -155,27 +171,26 @@ func (c *conn) readRequests() error {
 }
 
 func (c *conn) nextHeader() (header, error) {
-	if c.rawTokens > 0 {
-		return c.nextToken()
+	if _, err := c.in.Peek(1); err != nil {
+		return header{}, err
 	}
-	h, err := readHeader(c.in, c.s.cfg.MaxFrame)
+	c.clockFrame(sizeLen+headerLen, 0)
+	read := c.readHeader
+	if c.rawTokens > 0 {
+		read = c.readToken
+	}
+	h, err := read()
 	if err != nil {
-		if !c.begun && errors.Is(err, os.ErrDeadlineExceeded) {
-			err = closing(CloseSilent, nil)
-		}
 		return h, err
 	}
-	if !c.begun {
-		c.begun = true
-		if err := c.client.SetReadDeadline(time.Time{}); err != nil {
-			return h, err
-		}
-	}
+	c.clockFrame(sizeLen+int64(h.size), h.size)
 	c.mu.Lock()
 	c.busy = true
 	c.mu.Unlock()
 	return h, nil
 }
+
+func (c *conn) readHeader() (header, error) { return readHeader(c.in, c.s.cfg.MaxFrame) }
 
 // rest marks the reader idle; true when no more requests are to be taken.
 func (c *conn) rest() bool {
@@ -247,10 +262,19 @@ func (c *conn) relay(h header, r route) error {
 
 // relayAs streams the waiting frame upstream.
 func (c *conn) relayAs(sl slot, h header, silent bool) error {
+	c.frame.stop() // until its turn has come the client may wait for kshare
 	return c.sendUp(sl, silent, func(up net.Conn) error {
 		n := sizeLen + int64(h.size)
+		c.clockFrame(n, h.size)
+		defer c.frame.stop()
+		if n <= readerSize { // then it is held until it is whole, and upstream may take its time
+			if _, err := c.in.Peek(int(n)); err != nil {
+				return unexpectedEnd(err)
+			}
+			c.frame.stop()
+		}
 		c.s.metrics.toUpstream.Add(float64(n))
-		return copyFrame(up, c.in, c.client, n)
+		return copyFrame(up, c.in, c.client, n, 0)
 	})
 }
 
@@ -281,6 +305,9 @@ func (c *conn) sendUp(sl slot, silent bool, write func(up net.Conn) error) error
 	case err != nil:
 		return closing(CloseUpstream, err)
 	}
+	if !openToAll(sl.key) {
+		c.judged()
+	}
 	return nil
 }
 
@@ -302,7 +329,7 @@ func (c *conn) connect() error {
 		_ = up.Close()
 		return context.Canceled
 	}
-	c.upIn = bufio.NewReaderSize(up, readerSize)
+	c.upIn, c.pending = newReader(up), make(chan slot, c.s.cfg.MaxInFlight)
 	c.answered = make(chan struct{})
 	go c.readAnswers()
 	return nil
@@ -324,6 +351,7 @@ func (c *conn) serveWhole(h header, rt route) error {
 		return closing(CloseOversizedFrame, fmt.Errorf("%s of %d bytes; what is read here may have %d", apiName(h.key), h.size, maxDecoded))
 	}
 	frame, err := readFrame(c.in, h.size)
+	c.frame.stop()
 	if err != nil {
 		return closing(CloseTruncated, err)
 	}
@@ -352,11 +380,20 @@ func (c *conn) serveWhole(h header, rt route) error {
 func (c *conn) respond(corr int32, resp kmsg.Response) error {
 	buf := responseBuffers.Get().(*[]byte)
 	*buf = appendResponse((*buf)[:0], corr, resp)
-	_, err := c.client.Write(*buf)
+	err := c.writeClient(*buf)
 	if cap(*buf) <= keepBuffer {
 		responseBuffers.Put(buf)
 	}
-	if err != nil {
+	return err
+}
+
+// writeClient writes a response that is held whole.
+func (c *conn) writeClient(b []byte) error {
+	err := patience(c.s.cfg.StallTimeout).write(c.client, b)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return closing(CloseSlowReader, nil)
+	case err != nil:
 		return closing(CloseClient, err)
 	}
 	return nil

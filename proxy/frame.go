@@ -32,6 +32,8 @@ type header struct {
 	corr         int32
 }
 
+func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, readerSize) }
+
 // readHeader waits for the next request and looks at its header without
 // consuming it. A clean end between two frames is io.EOF; everything else that
 // is not a Kafka request is a closeError.
@@ -119,30 +121,30 @@ var errWrite = errors.New("write")
 
 // copyFrame moves the next n bytes from in to dst: what is buffered in one
 // write, the rest in large pieces, by splice where both ends are plain TCP.
-// src is the connection that in reads from.
-func copyFrame(dst net.Conn, in *bufio.Reader, src net.Conn, n int64) error {
+// src is the connection that in reads from, p how long dst may take nothing.
+func copyFrame(dst net.Conn, in *bufio.Reader, src net.Conn, n int64, p patience) error {
 	// A frame that fits the buffer is worth waiting for: it leaves in one write.
 	for n > readerSize && in.Buffered() > 0 {
 		k := min(int64(in.Buffered()), n)
-		if err := copyBuffered(dst, in, int(k)); err != nil {
+		if err := copyBuffered(dst, in, int(k), p); err != nil {
 			return err
 		}
 		n -= k
 	}
 	if n <= readerSize {
-		return copyBuffered(dst, in, int(n))
+		return copyBuffered(dst, in, int(n), p)
 	}
 	_, plainSrc := src.(*net.TCPConn)
 	plainDst, ok := dst.(*net.TCPConn)
 	if ok && plainSrc {
-		return spliceFrame(plainDst, src, n)
+		return spliceFrame(plainDst, src, n, p)
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for n > 0 {
 		k, err := in.Read((*buf)[:min(n, copySize)])
 		if k > 0 {
-			if _, err := dst.Write((*buf)[:k]); err != nil {
+			if err := p.write(dst, (*buf)[:k]); err != nil {
 				return fmt.Errorf("%w: %w", errWrite, err)
 			}
 			n -= int64(k)
@@ -155,25 +157,35 @@ func copyFrame(dst net.Conn, in *bufio.Reader, src net.Conn, n int64) error {
 }
 
 // copyBuffered moves n bytes, at most the reader's size, in one write.
-func copyBuffered(dst net.Conn, in *bufio.Reader, n int) error {
+func copyBuffered(dst net.Conn, in *bufio.Reader, n int, p patience) error {
 	b, err := in.Peek(n)
 	if err != nil {
 		return unexpectedEnd(err)
 	}
-	if _, err := dst.Write(b); err != nil {
+	if err := p.write(dst, b); err != nil {
 		return fmt.Errorf("%w: %w", errWrite, err)
 	}
 	_, err = in.Discard(n)
 	return err
 }
 
-func spliceFrame(dst *net.TCPConn, src net.Conn, n int64) error {
-	rest := &io.LimitedReader{R: src, N: n}
-	if _, err := dst.ReadFrom(rest); err != nil {
-		return err
-	}
-	if rest.N > 0 {
-		return io.ErrUnexpectedEOF
+func spliceFrame(dst *net.TCPConn, src net.Conn, n int64, p patience) error {
+	for n > 0 {
+		piece := n
+		if p > 0 {
+			piece = min(n, stallPiece)
+		}
+		if err := p.begin(dst); err != nil {
+			return err
+		}
+		rest := &io.LimitedReader{R: src, N: piece}
+		if _, err := dst.ReadFrom(rest); err != nil {
+			return err
+		}
+		if rest.N > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		n -= piece
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestRequestThatIsDecodedHereIsSmall(t *testing.T) {
 
 func TestSilentConnectionIsClosed(t *testing.T) {
 	up := startUpstream(t)
-	f := startProxy(t, setup{addrs: up.ListenAddrs(), cfg: func(c *Config) { c.FirstRequest = 50 * time.Millisecond }})
+	f := startProxy(t, setup{addrs: up.ListenAddrs(), cfg: func(c *Config) { c.AuthTimeout = 50 * time.Millisecond }})
 	used := f.dial()
 	used.ask(1, &kmsg.MetadataRequest{Version: 9})
 	f.dial().expectClosed()

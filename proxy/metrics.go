@@ -18,6 +18,7 @@ type metrics struct {
 	bytes    *prometheus.CounterVec   // direction
 	latency  *prometheus.HistogramVec // api
 	unbound  prometheus.Counter
+	held     prometheus.Gauge
 
 	toUpstream, toClient prometheus.Counter
 	perRequest           sync.Map // requestLabel -> prometheus.Counter
@@ -42,9 +43,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Time from a served request's turn to its response, waiting included.", Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)}, []string{"api"}),
 		unbound: prometheus.NewCounter(prometheus.CounterOpts{Name: "kshare_proxy_node_bind_failures_total", Help: "Node ports that could not be bound."}),
 	}
+	m.held = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kshare_proxy_connections_held", Help: "Client connections that wait to be served, because max-connections are open."})
 	m.toUpstream, m.toClient = m.bytes.WithLabelValues("to_upstream"), m.bytes.WithLabelValues("to_client")
 	if reg != nil {
-		reg.MustRegister(m.open, m.accepted, m.closed, m.requests, m.bytes, m.latency, m.unbound)
+		reg.MustRegister(m.open, m.accepted, m.closed, m.requests, m.bytes, m.latency, m.unbound, m.held)
 	}
 	return m
 }

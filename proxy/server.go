@@ -61,6 +61,7 @@ type Server struct {
 	lastConn       atomic.Uint64
 	draining       chan struct{} // closed when drain begins
 	state          atomic.Pointer[readiness]
+	admission      *admission
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
@@ -86,6 +87,7 @@ func newServer(cfg Config, d deps, log zerolog.Logger, reg prometheus.Registerer
 	if s.tls, err = s.listenTLS(); err != nil {
 		return nil, err
 	}
+	s.admission = newAdmission(s.cfg.Limits, log, s.metrics)
 	s.nodes = newNodes(s.cfg, log, s.metrics, s.acceptLoop)
 	s.state.Store(newReadiness(errors.New("ports: not bound yet")))
 	return s, nil
@@ -153,19 +155,21 @@ func (s *Server) acceptLoop(l net.Listener, node int32) {
 				case <-s.draining:
 				}
 			default:
-				s.serveConn(newConn(s, node, s.toListener(client), s.lastConn.Add(1)))
+				if leave, ok := s.admission.enter(client, s.draining); ok {
+					s.serveConn(newConn(s, node, s.toListener(client), s.lastConn.Add(1)), leave)
+				}
 			}
 		}
 	})
 }
 
-func (s *Server) serveConn(c *conn) {
+func (s *Server) serveConn(c *conn, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.draining:
-		_ = c.client.Close()
-		c.cancel()
+		c.discard()
+		leave()
 		return
 	default:
 	}
@@ -178,6 +182,7 @@ func (s *Server) serveConn(c *conn) {
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
+		leave()
 	})
 }
 

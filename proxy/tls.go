@@ -82,7 +82,7 @@ func (c *conn) shakeHands() error {
 		return nil
 	}
 	raw := client.NetConn().(*arriving)
-	if err := client.SetDeadline(time.Now().Add(c.s.cfg.FirstRequest)); err != nil {
+	if err := client.SetDeadline(time.Now().Add(c.s.cfg.AuthTimeout)); err != nil {
 		return err
 	}
 	if err := client.HandshakeContext(c.ctx); err != nil {

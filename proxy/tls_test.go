@@ -176,7 +176,7 @@ func TestHandshakesThatFailEndWithOneLineAndTheirReason(t *testing.T) {
 			f := startProxy(t, setup{addrs: up.ListenAddrs(), cfg: func(c *Config) {
 				c.TLS.Files = files
 				if tt.reason == CloseSilent || strings.Contains(tt.name, "silence") {
-					c.FirstRequest = 100 * time.Millisecond
+					c.AuthTimeout = 100 * time.Millisecond
 				}
 			}})
 			w := f.dial()

@@ -36,6 +36,8 @@ type Config struct {
 	Login        loginConfig       // how kshare itself logs in to the brokers
 	BrokerConfig map[string]string // broker-level share settings under Kafka's own names
 
+	limitsConfig
+
 	origin map[string]string // key, or name of a broker-level setting -> where its value comes from, for check and for error messages
 }
 
@@ -52,7 +54,7 @@ type setting struct {
 }
 
 // settings lists all keys in the order in which they are shown.
-var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings)
+var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings, limitSettings)
 
 var mainSettings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
@@ -140,6 +142,7 @@ func defaults() Config {
 		Drain:        proxy.DefaultDrain,
 		MaxFrame:     proxy.DefaultMaxFrame,
 		BrokerConfig: map[string]string{},
+		limitsConfig: defaultLimits(),
 		origin:       map[string]string{},
 	}
 }

@@ -60,6 +60,8 @@ func TestEveryKeyHasTheSameMeaningInAllSources(t *testing.T) {
 		"advertise": "example.org", "node-ports": "4000", "http": "127.0.0.9:8", "cache-bytes": "30MiB", "drain": "7s", "max-frame": "1MiB",
 		"listen-tls-cert": "/etc/tls.crt", "listen-tls-key": "/etc/tls.key", "listen-tls-client-ca": "/etc/clients.pem", "sni-suffix": "kafka.example.org", "sni-port": "443",
 		"log-level": "error", "upstream-tls": "true", "upstream-tls-ca": "/etc/ca.pem", "broker-config": "group.share.delivery.count.limit=7",
+		"max-connections": "77", "max-connections-per-address": "7", "max-in-flight": "5", "max-waiting-fetches": "9",
+		"auth-timeout": "11s", "frame-timeout": "12s", "stall-timeout": "13m0s",
 	}
 	tls := []string{"--listen-tls-cert=/etc/tls.crt", "--listen-tls-key=/etc/tls.key"}
 	needs := map[string][]string{"upstream-tls-ca": {"--upstream-tls=true"},
@@ -175,6 +177,8 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 		{"SNI with a star", from([]string{"--sni-suffix=*.example.org", "--listen-tls-cert=a", "--listen-tls-key=b"}, nil, ""), []string{"sni-suffix:", "not a domain"}},
 		{"SNI with a free port", from([]string{"--sni-suffix=example.org", "--listen-tls-cert=a", "--listen-tls-key=b", "--listen=127.0.0.1:0"}, nil, ""), []string{"sni-port:"}},
 		{"level", from([]string{"--log-level=loud"}, nil, ""), []string{"log-level:", "debug, info, warn or error"}},
+		{"limit", from(nil, nil, "max-connections: 0"), []string{"max-connections:", "1 to 1000000"}},
+		{"patience", from([]string{"--auth-timeout=5ms"}, nil, ""), []string{"auth-timeout:", "1s to 1h"}},
 		{"Sentinel", from([]string{"--redis=redis+sentinel://a,b/m"}, nil, ""), []string{"redis:", "not supported yet"}},
 		{"Redis without a scheme", from([]string{"--redis=localhost:6379"}, nil, ""), []string{"redis:", "redis://host:port"}},
 		{"prefix", from([]string{"--redis-prefix={a}"}, nil, ""), []string{"redis-prefix:", "braces"}},

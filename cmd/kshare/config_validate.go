@@ -68,7 +68,7 @@ func brokerSuggestion(b *coordinator.BrokerConfig, name string) string {
 func (c *Config) proxy() proxy.Config {
 	return proxy.Config{
 		Upstream: c.Upstream, Listen: c.Listen, Advertise: c.Advertise, NodePorts: int32(c.NodePorts),
-		MaxFrame: int32(c.MaxFrame), Drain: c.Drain, TLS: c.ListenTLS.proxy(),
+		MaxFrame: int32(c.MaxFrame), Drain: c.Drain, TLS: c.ListenTLS.proxy(), Limits: c.Limits,
 	}
 }
 

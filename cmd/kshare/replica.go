@@ -109,7 +109,8 @@ func (r *replica) serve(ctx context.Context, parts *parts) error {
 	})
 	server := serve.New(serve.Options{
 		Store: store, Groups: groups, Upstream: r.upstream, Checkpoints: checkpoints, DeadLetters: letters, Broker: r.broker, Endpoint: r.endpoint,
-		Log: r.part("serve"), Registry: r.registry,
+		MaxWaitingFetches: r.c.MaxWaitingFetches,
+		Log:               r.part("serve"), Registry: r.registry,
 	})
 	facing := r.c.proxy()
 	facing.Dial = r.dials.clients

@@ -176,7 +176,7 @@ func TestUnreachableServersAreWaitedForAndNamed(t *testing.T) {
 		{"upstream", "127.0.71.5", nowhere, upRedis, "upstream: " + nowhere, "redis"},
 		{"Redis", "127.0.71.6", up, "redis://:s3cr3t@" + nowhere, "redis: redis://:xxxxx@" + nowhere, "upstream"},
 		{"both", "127.0.71.7", nowhere, "redis://" + nowhere, "redis: redis://" + nowhere, "s3cr3t"},
-		{"what is no such broker", "127.0.71.20", mute, upRedis, "is it a broker's listener without SASL, and with TLS only where upstream-tls is set?", "redis"},
+		{"what is no such broker", "127.0.71.20", mute, upRedis, "is it a broker's listener, with TLS only where upstream-tls is set, and SASL only where login-mechanism is?", "redis"},
 		{"what is no Redis", "127.0.71.21", up, "redis://" + mute, "is it a plaintext port of Redis? rediss:// is for TLS", "upstream"},
 		{"what is no Redis with TLS", "127.0.71.22", up, "rediss://" + mute, "is it a TLS port of Redis? redis:// is for plaintext", "upstream"},
 	} {

@@ -13,6 +13,7 @@ type metrics struct {
 	redelivered  prometheus.Counter
 	lockTimeouts prometheus.Counter
 	waiting      prometheus.Gauge
+	held         prometheus.Gauge
 	sessions     prometheus.Gauge
 }
 
@@ -30,6 +31,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Offsets whose acquisition lock ran out and that this replica's sweep found."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kshare_share_fetches_waiting",
 			Help: "ShareFetch requests that wait for records."}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kshare_share_fetches_held",
+			Help: "ShareFetch requests that wait unregistered until their time is over, because max-waiting-fetches wait for records."}),
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kshare_share_sessions",
 			Help: "Share sessions opened by connections of this replica."}),
 	}
@@ -37,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.acks[i] = acks.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(acks, m.acquired, m.redelivered, m.lockTimeouts, m.waiting, m.sessions)
+		reg.MustRegister(acks, m.acquired, m.redelivered, m.lockTimeouts, m.waiting, m.held, m.sessions)
 	}
 	return m
 }

@@ -97,8 +97,10 @@ type Options struct {
 	DeadLetters *DeadLetters
 	// Endpoint gives the address at which clients reach a node through kshare.
 	Endpoint func(node int32) (host string, port int32, ok bool)
-	Log      zerolog.Logger
-	Registry prometheus.Registerer
+	// MaxWaitingFetches is how many ShareFetches may wait for records at a time (default 10,000).
+	MaxWaitingFetches int
+	Log               zerolog.Logger
+	Registry          prometheus.Registerer
 }
 
 // Server answers the served APIs of one replica.
@@ -106,6 +108,7 @@ type Server struct {
 	o        Options
 	logs     *statelog.Logs[*sharestate.Partition]
 	m        *metrics
+	places   waitingPlaces
 	sessions *sessionCache
 	configs  *configCache
 
@@ -128,6 +131,7 @@ func New(o Options) *Server {
 		o:            o,
 		logs:         newLogs(o.Store),
 		m:            newMetrics(o.Registry),
+		places:       newWaitingPlaces(o.MaxWaitingFetches),
 		sessions:     newSessionCache(),
 		configs:      newConfigCache(),
 		conns:        map[uint64]*connState{},

@@ -219,6 +219,17 @@ func TestCheck062_SessionLimitIsToldAfterMaxWait(t *testing.T) {
 	b.open(topic)
 }
 
+func TestSessionLimitIsOfEachReplica(t *testing.T) {
+	w, topic, a, b := groupFromStart(t, 2, 1)
+	for i, m := range []*member{a, b} {
+		w.reps[i].srv.o.Broker.MaxShareSessions = 1
+		m.open(topic)
+		if resp := w.reps[i].member("g", "c").send(w.ctx, 0, with(topic, 0)); resp.ErrorCode != codeSessionLimit {
+			t.Errorf("replica %d: code %d", i, resp.ErrorCode)
+		}
+	}
+}
+
 func TestCheck063_GroupAndMemberAreChecked(t *testing.T) {
 	w, topic, a, _ := groupFromStart(t, 1, 1)
 	empty, long, most := "", "0123456789012345678901234567890123456", "012345678901234567890123456789012345"

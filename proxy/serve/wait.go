@@ -44,7 +44,9 @@ func (f *fetch) run(ctx context.Context, maxWait time.Duration) (present bool) {
 	deadline := time.Now().Add(maxWait)
 	w := newWaiter()
 	waits := f.take && maxWait > 0
-	if waits {
+	placed := waits && f.s.places.try()
+	if placed {
+		defer f.s.places.free()
 		defer f.enlist(w)()
 	}
 	if f.take {
@@ -59,6 +61,11 @@ func (f *fetch) run(ctx context.Context, maxWait time.Duration) (present bool) {
 	}
 	if !f.take || f.refused != codeNone || f.took() || f.allFailed() || f.broken() {
 		return !clientGone(ctx)
+	}
+	if waits && !placed && f.awaitPlace(ctx, deadline) {
+		defer f.s.places.free()
+		defer f.enlist(w)()
+		f.retry = true // whatever happened meanwhile was not marked
 	}
 	return f.await(ctx, w, deadline)
 }
