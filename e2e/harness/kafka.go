@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -29,18 +28,23 @@ type KafkaOptions struct {
 	ShareGroups bool // 4.1 and newer: format with share groups on
 	HeapMB      int  // default 512
 	Config      map[string]string
+	Security    *Security // nil: everybody may do everything without a login
 }
 
 // Kafka is a running cluster. Node ids start at 1.
 type Kafka struct {
 	Version   string
-	Bootstrap string // comma-separated
+	Bootstrap string // comma-separated; where clients go, by SASL_PLAINTEXT if there is security
+	Inner     string // where everything is allowed without a login: Bootstrap, if there is no security
 	NodeIDs   []int32
 	Nodes     []*Process
 
 	suite   *Suite
 	classes string
+	ports   int // of each node
 	start   []func() (*Process, error)
+
+	security *Security
 }
 
 // StartKafka formats and starts a cluster, and returns when every node serves.
@@ -53,22 +57,36 @@ func (s *Suite) StartKafka(o KafkaOptions) (*Kafka, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, err := FreePorts(2*o.Nodes, UpstreamHost)
+	k := &Kafka{Version: o.Version, suite: s, classes: classes, ports: 2, security: o.Security}
+	inner := 0
+	if o.Security != nil {
+		k.ports, inner = portsSecured, portInner
+	}
+	first, err := FreePorts(k.ports*o.Nodes, UpstreamHost)
 	if err != nil {
 		return nil, err
 	}
-	k := &Kafka{Version: o.Version, suite: s, classes: classes}
 	clusterID := randomClusterID()
-	var voters, seeds []string
+	var voters, seeds, inners []string
 	for i := range o.Nodes {
 		k.NodeIDs = append(k.NodeIDs, int32(i+1))
-		voters = append(voters, fmt.Sprintf("%d@%s:%d", i+1, UpstreamHost, first+2*i+1))
-		seeds = append(seeds, fmt.Sprintf("%s:%d", UpstreamHost, first+2*i))
+		port := first + k.ports*i
+		voters = append(voters, fmt.Sprintf("%d@%s:%d", i+1, UpstreamHost, port+portController))
+		seeds = append(seeds, fmt.Sprintf("%s:%d", UpstreamHost, port))
+		inners = append(inners, fmt.Sprintf("%s:%d", UpstreamHost, port+inner))
 	}
-	k.Bootstrap = strings.Join(seeds, ",")
+	k.Bootstrap, k.Inner = strings.Join(seeds, ","), strings.Join(inners, ",")
 	for i := range o.Nodes {
 		name := fmt.Sprintf("kafka-%s-%d-node%d", o.Version, first, i+1)
-		config := brokerConfig(i+1, o.Nodes, first+2*i, filepath.Join(s.Dir, name), strings.Join(voters, ","))
+		port := first + k.ports*i
+		config := brokerConfig(i+1, o.Nodes, port, filepath.Join(s.Dir, name), strings.Join(voters, ","))
+		if o.Security != nil {
+			secured, err := o.Security.config(port)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(config, secured)
+		}
 		if o.ShareGroups {
 			maps.Copy(config, shareTopicConfig(o.Nodes))
 		}
@@ -77,7 +95,10 @@ func (s *Suite) StartKafka(o KafkaOptions) (*Kafka, error) {
 			return nil, err
 		}
 	}
-	return k, k.waitReady()
+	if err := k.waitReady(); err != nil || o.Security == nil {
+		return k, err
+	}
+	return k, k.Grant(o.Security.Grants...)
 }
 
 func (k *Kafka) addNode(name, clusterID string, config map[string]string, o KafkaOptions) error {
@@ -90,11 +111,22 @@ func (k *Kafka) addNode(name, clusterID string, config map[string]string, o Kafk
 	if strings.HasPrefix(o.Version, "4.") && !o.ShareGroups {
 		format = append(format, "--feature", "share.version=0")
 	}
+	if o.Security != nil {
+		format = append(format, o.Security.format()...)
+	}
 	if _, err := s.JavaMain(k.classes, time.Minute, "kafka.tools.StorageTool", format...); err != nil {
 		return err
 	}
+	flags := javaFlags(o.HeapMB)
+	if o.Security != nil {
+		hosts, err := s.hostsFile()
+		if err != nil {
+			return err
+		}
+		flags = append(flags, "-Djdk.net.hosts.file="+hosts)
+	}
 	start := func() (*Process, error) {
-		p, err := s.Start(name, nil, "java", append(javaFlags(o.HeapMB), "-cp", k.classes, "kafka.Kafka", file)...)
+		p, err := s.Start(name, nil, "java", append(slices.Clone(flags), "-cp", k.classes, "kafka.Kafka", file)...)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +172,7 @@ func shareTopicConfig(nodes int) map[string]string {
 }
 
 func (k *Kafka) waitReady() error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(k.Bootstrap, ",")...), kgo.DisableClientMetrics())
+	cl, err := k.inside()
 	if err != nil {
 		return err
 	}
@@ -201,7 +233,7 @@ func (k *Kafka) WaitInSync() error {
 
 // waitInSync waits until every partition has a leader and all its replicas in sync.
 func (k *Kafka) waitInSync() error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(k.Bootstrap, ",")...), kgo.DisableClientMetrics())
+	cl, err := k.inside()
 	if err != nil {
 		return err
 	}
@@ -233,8 +265,9 @@ func (k *Kafka) Addresses() map[string]int32 {
 	for i, seed := range strings.Split(k.Bootstrap, ",") {
 		var port int
 		fmt.Sscanf(seed, UpstreamHost+":%d", &port)
-		of[seed] = k.NodeIDs[i]
-		of[fmt.Sprintf("%s:%d", UpstreamHost, port+1)] = k.NodeIDs[i]
+		for p := range k.ports {
+			of[fmt.Sprintf("%s:%d", UpstreamHost, port+p)] = k.NodeIDs[i]
+		}
 	}
 	return of
 }

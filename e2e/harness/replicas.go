@@ -85,6 +85,7 @@ func (s *Suite) StartReplicas(n int, k *Kafka, r *Redis, flags ...string) (*Repl
 
 // Start starts replica i, which must not be running.
 func (rs *Replicas) Start(i int) error {
+	login, env := rs.kafka.security.login()
 	args := append([]string{"serve",
 		"--upstream", rs.kafka.Bootstrap,
 		"--redis", rs.redis.URL(),
@@ -93,8 +94,8 @@ func (rs *Replicas) Start(i int) error {
 		"--node-ports", fmt.Sprint(rs.port + portNodes),
 		"--log-level", "debug",
 		"--http", fmt.Sprintf("%s:%d", ReplicaHost(i), rs.port+portHTTP),
-	}, rs.flags...)
-	p, err := rs.suite.Start(fmt.Sprintf("kshare-%d-replica%d", rs.port, i), nil, rs.binary, args...)
+	}, append(login, rs.flags...)...)
+	p, err := rs.suite.Start(fmt.Sprintf("kshare-%d-replica%d", rs.port, i), env, rs.binary, args...)
 	if err != nil {
 		return err
 	}
