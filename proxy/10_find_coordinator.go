@@ -24,7 +24,6 @@ const (
 	batchedCoordinators int16 = 4
 	shareKeyVersion     int16 = 6
 	shareKeyType        int8  = 2
-	opClusterAction     int8  = 9
 )
 
 func (c *conn) findCoordinator(r request) error {

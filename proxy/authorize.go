@@ -17,6 +17,7 @@ const (
 	opRead            int8 = 3
 	opDelete          int8 = 6
 	opDescribe        int8 = 8
+	opClusterAction   int8 = 9
 	opDescribeConfigs int8 = 10
 	opAlterConfigs    int8 = 11
 )
@@ -27,8 +28,6 @@ const (
 	// v5 does not answer for groups that do not exist.
 	metadataVersion       = 9
 	describeGroupsVersion = 5
-
-	groupResource = 32
 
 	authTTL     = 5 * time.Second
 	authEntries = 1024
@@ -46,6 +45,8 @@ type authorizer struct {
 	// costs itself.
 	answers *simplelru.LRU[resource, permissions]
 	now     func() time.Time
+	// groupConfigs: upstream may have configs of groups, and ACLs for them.
+	groupConfigs bool
 }
 
 type resource struct {
@@ -62,7 +63,7 @@ type permissions struct {
 
 func newAuthorizer(c *conn) *authorizer {
 	lru, _ := simplelru.NewLRU[resource, permissions](authEntries, nil) // fails on a size of 0 only
-	return &authorizer{c: c, answers: lru, now: time.Now}
+	return &authorizer{c: c, answers: lru, now: time.Now, groupConfigs: true}
 }
 
 // forget drops all answers; the client authenticates (again).
@@ -96,7 +97,8 @@ func (a *authorizer) keep(r resource, known, granted uint32) {
 
 func bit(op int8) uint32 { return 1 << (uint(op) & 31) }
 
-// Cluster implements serve.Authorizer.
+// Cluster implements serve.Authorizer. A broker tells all that a principal may
+// do only if DESCRIBE is among it; else each operation has a probe.
 func (a *authorizer) Cluster(ctx context.Context, op int8) (bool, error) {
 	r := resource{kind: 'c'}
 	if granted, known := a.lookup(r, op); known {
@@ -109,9 +111,18 @@ func (a *authorizer) Cluster(ctx context.Context, op int8) (bool, error) {
 	if resp.AuthorizedOperations == math.MinInt32 {
 		return false, fmt.Errorf("upstream tells no cluster operations")
 	}
-	a.keep(r, everyOp, uint32(resp.AuthorizedOperations))
-	granted, _ := a.lookup(r, op)
-	return granted, nil
+	known, granted := everyOp, uint32(resp.AuthorizedOperations)
+	if granted&bit(opDescribe) == 0 {
+		known = bit(opDescribe)
+	}
+	a.keep(r, known, granted)
+	if known&bit(op) == 0 {
+		if granted, err = a.probeCluster(ctx, op); err != nil {
+			return false, err
+		}
+		a.keep(r, bit(op), granted)
+	}
+	return granted&bit(op) != 0, nil
 }
 
 // Topics implements serve.Authorizer.
@@ -135,19 +146,38 @@ func (a *authorizer) Topics(ctx context.Context, op int8, names []string) (map[s
 	if err != nil {
 		return nil, err
 	}
+	var hidden []string
 	for _, t := range resp.Topics {
 		if t.Topic == nil {
 			continue
 		}
-		bits := uint32(t.AuthorizedOperations)
+		known, bits := everyOp, uint32(t.AuthorizedOperations)
 		switch {
 		case t.ErrorCode == kerr.TopicAuthorizationFailed.Code:
-			bits = 0 // no DESCRIBE, hence none of what implies it
+			// What implies DESCRIBE may be granted yet, if DESCRIBE itself
+			// is denied.
+			known, bits = bit(opDescribe), 0
+			hidden = append(hidden, *t.Topic)
 		case t.AuthorizedOperations == math.MinInt32:
 			return nil, fmt.Errorf("topic %q: upstream tells no operations: %w", *t.Topic, kerr.ErrorForCode(t.ErrorCode))
 		}
-		a.keep(resource{'t', *t.Topic}, everyOp, bits)
+		a.keep(resource{'t', *t.Topic}, known, bits)
 		answer[*t.Topic] = bits&bit(op) != 0
+	}
+	if op != opRead || len(hidden) == 0 {
+		return answer, nil
+	}
+	readable, err := a.probeTopics(ctx, hidden)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range hidden {
+		granted := uint32(0)
+		if readable[name] {
+			granted = bit(opRead)
+		}
+		a.keep(resource{'t', name}, bit(opRead), granted)
+		answer[name] = readable[name]
 	}
 	return answer, nil
 }
@@ -169,7 +199,8 @@ func (a *authorizer) metadata(ctx context.Context, topics []string) (*kmsg.Metad
 }
 
 // Group implements serve.Authorizer. Only a group's coordinator tells all that
-// a principal may do with it; elsewhere each operation has a probe.
+// a principal may do with it, and only if DESCRIBE is among it; else each
+// operation has a probe.
 func (a *authorizer) Group(ctx context.Context, op int8, group string) (bool, error) {
 	r := resource{'g', group}
 	if granted, known := a.lookup(r, op); known {
@@ -181,7 +212,8 @@ func (a *authorizer) Group(ctx context.Context, op int8, group string) (bool, er
 	}
 	a.keep(r, known, granted)
 	if known&bit(op) == 0 {
-		if granted, err = a.probeGroup(ctx, op, group); err != nil {
+		hidden := granted&bit(opDescribe) == 0
+		if granted, err = a.probeGroup(ctx, op, group, hidden); err != nil {
 			return false, err
 		}
 		a.keep(r, bit(op), granted)
@@ -214,89 +246,12 @@ func (a *authorizer) describeGroup(ctx context.Context, group string) (known, gr
 		// they are missing for everybody: not granted is not yet denied.
 		return everyOp &^ (configOps &^ granted), granted, nil
 	case kerr.GroupAuthorizationFailed.Code:
-		// READ and DELETE imply DESCRIBE; the config operations do not.
-		return bit(opDescribe) | bit(opRead) | bit(opDelete), 0, nil
+		// READ and DELETE imply DESCRIBE, but may be granted where it is
+		// denied. The config operations do not imply it.
+		return bit(opDescribe), 0, nil
 	case kerr.NotCoordinator.Code, kerr.CoordinatorNotAvailable.Code, kerr.CoordinatorLoadInProgress.Code, kerr.InvalidGroupID.Code:
 		// Brokers authorize first, so DESCRIBE is granted.
 		return bit(opDescribe), bit(opDescribe), nil
 	}
 	return 0, 0, fmt.Errorf("group %q: authorized operations: %w", group, kerr.ErrorForCode(g.ErrorCode))
-}
-
-// probeGroup asks for one operation by a request that any broker authorizes
-// before it looks at anything else, and that changes nothing.
-func (a *authorizer) probeGroup(ctx context.Context, op int8, group string) (granted uint32, err error) {
-	var code int16
-	switch op {
-	case opRead:
-		code, err = a.probeRead(ctx, group)
-	case opDescribeConfigs:
-		code, err = a.probeDescribeConfigs(ctx, group)
-	case opAlterConfigs:
-		code, err = a.probeAlterConfigs(ctx, group)
-	default:
-		return 0, fmt.Errorf("group %q: operation %d cannot be asked for here: %w", group, op, kerr.NotCoordinator)
-	}
-	switch {
-	case err != nil:
-		return 0, err
-	case code == 0:
-		return bit(op), nil
-	case code == kerr.GroupAuthorizationFailed.Code:
-		return 0, nil
-	case code == kerr.InvalidRequest.Code && bit(op)&configOps != 0:
-		// Upstream has no configs of groups and so no ACLs for them. Who may
-		// do so with the whole cluster's configs may do it with a group's.
-		allowed, err := a.Cluster(ctx, op)
-		if allowed {
-			granted = bit(op)
-		}
-		return granted, err
-	}
-	return 0, fmt.Errorf("group %q: probing operation %d: %w", group, op, kerr.ErrorForCode(code))
-}
-
-// probeRead is a classic Heartbeat of a member that cannot exist.
-func (a *authorizer) probeRead(ctx context.Context, group string) (int16, error) {
-	req := kmsg.NewHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = group, "kshare-authorization-probe", math.MaxInt32
-	resp, err := a.c.ask(ctx, &req)
-	if err != nil {
-		return 0, err
-	}
-	code := resp.(*kmsg.HeartbeatResponse).ErrorCode
-	switch code {
-	case kerr.UnknownMemberID.Code, kerr.NotCoordinator.Code, kerr.CoordinatorLoadInProgress.Code, kerr.InvalidGroupID.Code,
-		kerr.GroupIDNotFound.Code: // kfake's word for a group that does not exist
-		code = 0
-	}
-	return code, nil
-}
-
-func (a *authorizer) probeDescribeConfigs(ctx context.Context, group string) (int16, error) {
-	req := kmsg.NewDescribeConfigsRequest()
-	req.Version = 1
-	req.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: groupResource, ResourceName: group, ConfigNames: []string{}}}
-	resp, err := a.c.ask(ctx, &req)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range resp.(*kmsg.DescribeConfigsResponse).Resources {
-		return r.ErrorCode, nil
-	}
-	return kerr.UnknownServerError.Code, nil
-}
-
-func (a *authorizer) probeAlterConfigs(ctx context.Context, group string) (int16, error) {
-	req := kmsg.NewIncrementalAlterConfigsRequest()
-	req.ValidateOnly = true
-	req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: groupResource, ResourceName: group}}
-	resp, err := a.c.ask(ctx, &req)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
-		return r.ErrorCode, nil
-	}
-	return kerr.UnknownServerError.Code, nil
 }

@@ -204,7 +204,11 @@ func TestGroupProbeOffTheCoordinator(t *testing.T) {
 	}{
 		{16, 25, opRead, true, false}, {16, 16, opRead, true, false}, {16, 14, opRead, true, false}, {14, 16, opRead, true, false},
 		{16, 30, opRead, false, false}, {16, -1, opRead, false, true}, {16, 15, opRead, false, true},
-		{16, 0, opDescribe, true, false}, {30, 0, opDescribe, false, false}, {30, 0, opRead, false, false}, {16, 0, opDelete, false, true},
+		{16, 0, opDescribe, true, false}, {30, 0, opDescribe, false, false}, {16, 0, opDelete, true, false}, {16, 30, opDelete, false, false},
+		{16, 15, opDelete, false, true},
+		// Where DESCRIBE is denied, what implies it may be granted.
+		{30, 30, opRead, false, false}, {30, 25, opRead, true, false}, {30, 16, opRead, true, false}, {30, 69, opRead, false, false},
+		{30, 30, opDelete, false, false}, {30, 0, opDelete, true, false}, {30, 69, opDelete, true, false},
 		{16, 0, opAlterConfigs, true, false}, {30, 30, opAlterConfigs, false, false}, {16, 41, opDescribeConfigs, false, true}, {16, 30, opDescribeConfigs, false, false},
 		// Kafka 3.9 tells nobody of config operations, and knows no group configs; the cluster's then decide.
 		{0, 42, opAlterConfigs, true, false}, {0, 42, opDescribeConfigs, true, false}, {16, 42, opDescribeConfigs, true, false}, {0, 30, opAlterConfigs, false, false},
@@ -221,6 +225,14 @@ func TestGroupProbeOffTheCoordinator(t *testing.T) {
 		})
 		up.ControlKey(12, func(r kmsg.Request) (kmsg.Response, error, bool) {
 			resp := r.(*kmsg.HeartbeatRequest).ResponseKind().(*kmsg.HeartbeatResponse)
+			resp.ErrorCode = tt.probe
+			return resp, nil, true
+		})
+		up.ControlKey(47, func(r kmsg.Request) (kmsg.Response, error, bool) {
+			if len(r.(*kmsg.OffsetDeleteRequest).Topics) > 0 {
+				t.Error("a probe that deletes")
+			}
+			resp := r.(*kmsg.OffsetDeleteRequest).ResponseKind().(*kmsg.OffsetDeleteResponse)
 			resp.ErrorCode = tt.probe
 			return resp, nil, true
 		})
