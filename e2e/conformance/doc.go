@@ -1,7 +1,8 @@
 // Package conformance asks a share group server, over plain TCP connections and without a client library, for every
 // rule: discovery (KIP-932, checks 1-9), group membership (10-38), group ids of the wrong type (39-44), sessions (45-70),
 // acquisition (71-95), acknowledgement (96-114), administration and configs (115-130); and, through Kafka's own Java
-// consumer, for what applications see of them (132-136); and for dead letters (KIP-1191, 139). The same expectations hold
+// consumer, for what applications see of them (132-136); for dead letters (KIP-1191, 139); and for who may do what (131),
+// on brokers with logins and ACLs, which is printed as a table. The same expectations hold
 // for kshare over a Kafka without share groups and for Kafka 4.4 itself; target_test.go names the few differences.
 //
 //	go test -tags e2e ./e2e/conformance                     kshare, two replicas, over KAFKA_OLD of e2e/versions

@@ -52,6 +52,8 @@ type differences struct {
 	clusterConfigACLs bool
 	// deadGroups: before 4.0 DescribeGroups ends with version 5, in which a group that does not exist is no error but Dead.
 	deadGroups bool
+	// noShareState: the requests by which brokers keep the state of share-partitions with each other are not served.
+	noShareState bool
 	// ownConfigs are group configs that kshare has beyond Kafka's.
 	ownConfigs []string
 }
@@ -62,7 +64,7 @@ func allowed() differences {
 			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
 	return differences{noHint: -1, deadLetterPrefixAtOnce: true, clusterConfigACLs: strings.HasPrefix(upstreamVersion(), "3."),
-		deadGroups: strings.HasPrefix(upstreamVersion(), "3."),
+		deadGroups: strings.HasPrefix(upstreamVersion(), "3."), noShareState: true,
 		ownConfigs: []string{"share.release.backoff.ms", "share.release.backoff.max.ms"}}
 }
 
@@ -103,6 +105,7 @@ type target struct {
 	bootstrap string
 	kafka     *harness.Kafka
 	replicas  *harness.Replicas // nil on native
+	secured   bool
 }
 
 // startOpen and startGuarded start what tests run on, at its first use. kshare is always over a guarded Kafka.
@@ -116,33 +119,44 @@ var (
 	})
 )
 
-func startTarget(guarded bool) (*target, error) {
-	if native() && !guarded {
+func startTarget(s setup) (*target, error) {
+	switch {
+	case s.secured:
+		return startSecured()
+	case native() && !s.guarded:
 		return startOpen()
 	}
 	return startGuarded()
 }
 
 func startNative(brokers int, settings map[string]string) (*target, error) {
+	return startSecuredNative(brokers, settings, nil)
+}
+
+func startSecuredNative(brokers int, settings map[string]string, sec *harness.Security) (*target, error) {
 	config := maps.Clone(settings)
 	maps.Copy(config, shareSettings)
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), Nodes: brokers, ShareGroups: true, Config: config})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: suite.Version("KAFKA_NEW"), Nodes: brokers, ShareGroups: true, Config: config, Security: sec})
 	if err != nil {
 		return nil, err
 	}
-	return &target{bootstrap: k.Bootstrap, kafka: k}, nil
+	return &target{bootstrap: k.Bootstrap, kafka: k, secured: sec != nil}, nil
 }
 
 // upstreamVersion is of what kshare runs over.
 func upstreamVersion() string { return cmp.Or(os.Getenv("E2E_KAFKA"), suite.Version("KAFKA_OLD")) }
 
 func startKshare(brokers int, settings map[string]string) (*target, error) {
+	return startSecuredKshare(brokers, settings, nil)
+}
+
+func startSecuredKshare(brokers int, settings map[string]string, sec *harness.Security) (*target, error) {
 	version := upstreamVersion()
 	config := maps.Clone(settings)
 	if strings.HasPrefix(version, "3.") {
 		config["group.coordinator.rebalance.protocols"] = "classic,consumer" // as newer ones have it
 	}
-	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers, Config: config})
+	k, err := suite.StartKafka(harness.KafkaOptions{Version: version, Nodes: brokers, Config: config, Security: sec})
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +173,7 @@ func startKshare(brokers int, settings map[string]string) (*target, error) {
 		return nil, err
 	}
 	suite.OnClose(rs.Close)
-	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs}, nil
+	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs, secured: sec != nil}, nil
 }
 
 // count is the number of replicas to ask; on native there is only the node itself.
@@ -189,14 +203,14 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	suite.Close()
-	list := states.String()
+	list := matrix.String() + states.String()
 	os.WriteFile(filepath.Join(suite.Dir, "conformance.txt"), []byte(list), 0o644)
 	fmt.Print(list)
 	os.Exit(code)
 }
 
 // checks are those that have a test here: on the wire, of the Java consumer, of dead letters.
-var checks = [...]struct{ first, last int }{{1, 130}, {132, 136}, {139, 139}}
+var checks = [...]struct{ first, last int }{{1, 136}, {139, 139}}
 
 // checkStates collects what became of each check.
 type checkStates struct {

@@ -54,6 +54,7 @@ type setup struct {
 	topic      map[string]string // configs of the topic
 	alone      bool              // not beside other tests: it fills or kills what they share
 	guarded    bool              // access can be denied
+	secured    bool              // everybody logs in, and may do nothing without a grant
 	foreign    bool              // the group is not made
 }
 
@@ -70,7 +71,7 @@ func enter(t *testing.T, s setup) *world {
 	if !s.alone {
 		t.Parallel()
 	}
-	tg, err := startTarget(s.guarded)
+	tg, err := startTarget(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +103,7 @@ func (w *world) within(name string, f func(w *world)) {
 
 func (w *world) unique() string { return strings.ToLower(rand.Text()[:8]) }
 
+// dial connects, where there are logins as the one who may do everything.
 func (w *world) dial(address string) *conn {
 	w.Helper()
 	c, err := dial(address)
@@ -109,6 +111,9 @@ func (w *world) dial(address string) *conn {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { c.Close() })
+	if w.tg.secured {
+		w.login(c, superUser)
+	}
 	return c
 }
 
