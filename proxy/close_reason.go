@@ -16,6 +16,7 @@ const (
 	CloseTLS              CloseReason = "tls_on_plain_port"
 	ClosePlain            CloseReason = "plain_on_tls_port"
 	CloseHandshake        CloseReason = "tls_handshake_failed"
+	CloseTLSBroken        CloseReason = "tls_broken"
 	CloseCertificate      CloseReason = "client_certificate_refused"
 	CloseUnknownNode      CloseReason = "unknown_node_name"
 	CloseHTTP             CloseReason = "http_on_kafka_port"

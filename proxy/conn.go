@@ -87,7 +87,7 @@ func (c *conn) run() {
 	err := c.shakeHands()
 	if err == nil {
 		c.authClock.Reset(c.s.cfg.AuthTimeout)
-		err = c.readRequests()
+		err = ifBroken(c.readRequests())
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, errGone) {
 		c.sayFarewell()
@@ -269,12 +269,16 @@ func (c *conn) relayAs(sl slot, h header, silent bool) error {
 		defer c.frame.stop()
 		if n <= readerSize { // then it is held until it is whole, and upstream may take its time
 			if _, err := c.in.Peek(int(n)); err != nil {
-				return unexpectedEnd(err)
+				return ifBroken(unexpectedEnd(err))
 			}
 			c.frame.stop()
 		}
 		c.s.metrics.toUpstream.Add(float64(n))
-		return copyFrame(up, c.in, c.client, n, 0)
+		err := copyFrame(up, c.in, c.client, n, 0)
+		if errors.Is(err, errWrite) {
+			return err
+		}
+		return ifBroken(err)
 	})
 }
 
@@ -300,6 +304,8 @@ func (c *conn) sendUp(sl slot, silent bool, write func(up net.Conn) error) error
 	}
 	err := write(c.up)
 	switch {
+	case reasonOf(err, "") != "":
+		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return closing(CloseTruncated, err)
 	case err != nil:

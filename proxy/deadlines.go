@@ -101,7 +101,8 @@ func (p patience) begin(dst net.Conn) error {
 	return dst.SetWriteDeadline(time.Now().Add(time.Duration(p)))
 }
 
-// write writes all of b.
+// write writes all of b, and leaves no deadline behind: a TLS connection may have to answer a change of keys while it is
+// read, long after.
 func (p patience) write(dst net.Conn, b []byte) error {
 	for len(b) > 0 {
 		if err := p.begin(dst); err != nil {
@@ -113,7 +114,10 @@ func (p patience) write(dst net.Conn, b []byte) error {
 		}
 		b = b[n:]
 	}
-	return nil
+	if p == 0 {
+		return nil
+	}
+	return dst.SetWriteDeadline(time.Time{})
 }
 
 // firstByte waits for the client's first byte; only then is a buffer taken for it.

@@ -2,7 +2,7 @@
 // ask to the real cluster and answers what concerns share groups itself.
 //
 // Every client connection has one upstream connection of its own, dialled to
-// the node that the client's port stands for, so that upstream sees the
+// the node that the client's port or TLS server name stands for, so that upstream sees the
 // client's own SASL session and quotas. Two goroutines run a connection: one
 // reads requests (conn.go), one reads upstream's answers (answers.go).
 //

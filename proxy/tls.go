@@ -62,15 +62,16 @@ func (s *Server) toListener(client net.Conn) net.Conn {
 	return tls.Server(&arriving{Conn: client}, s.tls)
 }
 
-// arriving knows whether anything has come yet. Only one goroutine reads.
+// arriving remembers what came first. Only one goroutine reads.
 type arriving struct {
 	net.Conn
-	any bool
+	first [5]byte // as long as the header of a TLS record
+	known int     // how many of them have come
 }
 
 func (a *arriving) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
-	a.any = a.any || n > 0
+	a.known += copy(a.first[a.known:], p[:n])
 	return n, err
 }
 
@@ -86,7 +87,7 @@ func (c *conn) shakeHands() error {
 		return err
 	}
 	if err := client.HandshakeContext(c.ctx); err != nil {
-		return handshakeError(err, raw.any)
+		return handshakeError(err, raw)
 	}
 	if err := client.SetDeadline(time.Time{}); err != nil {
 		return err
@@ -98,17 +99,16 @@ func (c *conn) shakeHands() error {
 // error that has no type.
 const noCertificate = "client didn't provide a certificate"
 
-// handshakeError says why a handshake failed, arrived whether the client ever
-// sent anything.
-func handshakeError(err error, arrived bool) error {
+// handshakeError says why a handshake failed.
+func handshakeError(err error, raw *arriving) error {
 	var record tls.RecordHeaderError
 	switch {
-	case !arrived && errors.Is(err, os.ErrDeadlineExceeded):
+	case raw.known == 0 && errors.Is(err, os.ErrDeadlineExceeded):
 		return closing(CloseSilent, nil)
-	case !arrived: // somebody who only wants to know whether the port is open
+	case raw.known == 0: // somebody who only wants to know whether the port is open
 		return closing(CloseClient, err)
-	case errors.As(err, &record) && record.Conn != nil:
-		return closing(ClosePlain, notTLS(record.RecordHeader))
+	case errors.As(err, &record) && record.Conn != nil && record.RecordHeader == raw.first: // not that of a later record
+		return closing(ClosePlain, notTLS(raw.first))
 	case errors.As(err, new(*tls.CertificateVerificationError)), strings.Contains(err.Error(), noCertificate):
 		return closing(CloseCertificate, fmt.Errorf("%w; listen-tls-client-ca says whose certificates are accepted", err))
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -117,6 +117,21 @@ func handshakeError(err error, arrived bool) error {
 		return closing(CloseHandshake, errors.New("the client broke off the TLS handshake; it may not trust the certificate that it was shown"))
 	}
 	return closing(CloseHandshake, err)
+}
+
+// ifBroken gives a reason to errors that TLS itself makes once hands are shaken:
+// what came is no record or cannot be decrypted, or it is an alert. A reason
+// that an error has already stays.
+func ifBroken(err error) error {
+	if reasonOf(err, "") != "" {
+		return err
+	}
+	var op *net.OpError
+	alert := errors.As(err, &op) && (op.Op == "local error" || op.Op == "remote error")
+	if alert || errors.As(err, new(tls.RecordHeaderError)) {
+		return closing(CloseTLSBroken, err)
+	}
+	return err
 }
 
 // notTLS tells what it was that came instead of a handshake.

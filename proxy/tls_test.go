@@ -255,6 +255,58 @@ func TestHalfClosedTLSClientGetsItsLastAnswer(t *testing.T) {
 	}
 }
 
+// TestTLSThatBreaksIsToldApartFromClientsThatLeave goes through the ends that a
+// connection may have once hands are shaken.
+func TestTLSThatBreaksIsToldApartFromClientsThatLeave(t *testing.T) {
+	up, a := startUpstream(t), certstest.New(t, "ours")
+	for _, tt := range []struct {
+		name   string
+		spoil  func(raw *slow, client *tls.Conn)
+		reason CloseReason
+		says   string
+	}{
+		{"a record that was tampered with", func(raw *slow, client *tls.Conn) {
+			raw.letGo(0)
+			_, _ = client.Write(frameOf(2, &kmsg.MetadataRequest{Version: 9}))
+			raw.parked[len(raw.parked)-1] ^= 1
+			raw.letGo(-1)
+		}, CloseTLSBroken, "bad record MAC"},
+		{"a record in a large request that was tampered with", func(raw *slow, client *tls.Conn) {
+			large := kmsg.NewPtrFetchRequest()
+			large.Version, large.Rack = 11, strings.Repeat("r", 30_000)
+			frame := frameOf(2, large)
+			_, _ = client.Write(frame[:20_000])
+			raw.letGo(0)
+			_, _ = client.Write(frame[20_000:])
+			raw.parked[len(raw.parked)-1] ^= 1
+			raw.letGo(-1)
+		}, CloseTLSBroken, "bad record MAC"},
+		{"no TLS any more", func(raw *slow, _ *tls.Conn) { _, _ = raw.Write(frameOf(2, &kmsg.MetadataRequest{Version: 9})) }, CloseTLSBroken, ""},
+		{"half a record, then the end", func(raw *slow, client *tls.Conn) {
+			raw.letGo(20)
+			_, _ = client.Write(frameOf(2, &kmsg.MetadataRequest{Version: 9}))
+			_ = raw.Close()
+		}, CloseTruncated, "unexpected EOF"},
+		{"half a request, then the end", func(raw *slow, client *tls.Conn) {
+			_, _ = client.Write(frameOf(2, &kmsg.MetadataRequest{Version: 9})[:6])
+			_ = client.Close()
+		}, CloseTruncated, "unexpected EOF"},
+		{"the end without a word", func(raw *slow, _ *tls.Conn) { _ = raw.Close() }, CloseClient, ""},
+		{"the end", func(_ *slow, client *tls.Conn) { _ = client.Close() }, CloseClient, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := startProxy(t, setup{addrs: up.ListenAddrs(), cfg: withTLS(tlsFiles(a, t.TempDir()))})
+			raw := &slow{Conn: f.dial().conn, let: -1}
+			w := &wire{t, tls.Client(raw, trusting(a))}
+			metadataOver(w, 1)
+			tt.spoil(raw, w.conn.(*tls.Conn))
+			if line := f.expectEnd(tt.reason, 1); !strings.Contains(line, tt.says) {
+				t.Error(line)
+			}
+		})
+	}
+}
+
 // slow is a connection that holds back what stands behind the next few bytes.
 type slow struct {
 	net.Conn
