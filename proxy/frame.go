@@ -40,7 +40,7 @@ func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, reader
 func readHeader(in *bufio.Reader, maxFrame int32) (header, error) {
 	b, err := in.Peek(sizeLen)
 	if err != nil {
-		if len(b) > 0 && errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the latter in a TLS record
+		if len(b) > 0 && errors.Is(err, io.EOF) {
 			return header{}, closing(CloseTruncated, io.ErrUnexpectedEOF)
 		}
 		return header{}, err
@@ -51,7 +51,7 @@ func readHeader(in *bufio.Reader, maxFrame int32) (header, error) {
 	}
 	b, err = in.Peek(sizeLen + headerLen)
 	if err != nil {
-		if errors.Is(unexpectedEnd(err), io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) {
 			err = closing(CloseTruncated, io.ErrUnexpectedEOF)
 		}
 		return header{}, err

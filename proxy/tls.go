@@ -120,11 +120,14 @@ func handshakeError(err error, raw *arriving) error {
 }
 
 // ifBroken gives a reason to errors that TLS itself makes once hands are shaken:
-// what came is no record or cannot be decrypted, or it is an alert. A reason
-// that an error has already stays.
+// what came is half a record, is none or cannot be decrypted, or it is an
+// alert. A reason that an error has already stays.
 func ifBroken(err error) error {
 	if reasonOf(err, "") != "" {
 		return err
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return closing(CloseTruncated, err)
 	}
 	var op *net.OpError
 	alert := errors.As(err, &op) && (op.Op == "local error" || op.Op == "remote error")

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kshare/proxy/certs"
 	"kshare/proxy/certs/certstest"
@@ -114,3 +117,13 @@ func hello(t testing.TB) []byte {
 	}
 	return b[:n]
 }
+
+func itoa(n int32) string { return strconv.Itoa(int(n)) }
+
+// metadataOver asks for metadata and fails the test without an answer.
+func metadataOver(w *wire, corr int32) *kmsg.MetadataResponse {
+	w.t.Helper()
+	return w.ask(corr, &kmsg.MetadataRequest{Version: 9}).(*kmsg.MetadataResponse)
+}
+
+func ptr[T any](v T) *T { return &v }
