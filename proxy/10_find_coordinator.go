@@ -82,17 +82,17 @@ func (c *conn) findShareCoordinator(r request, req *kmsg.FindCoordinatorRequest)
 		keys = []string{req.CoordinatorKey}
 	}
 	allowed := false
-	if req.Version >= shareKeyVersion {
-		var err error
-		failed := c.working(func(ctx context.Context) { allowed, err = c.auth.Cluster(ctx, opClusterAction) })
-		if failed != nil {
-			return failed
+	var err error
+	failed := c.working(func(ctx context.Context) {
+		if err = c.checkAccepted(ctx); err == nil && req.Version >= shareKeyVersion {
+			allowed, err = c.auth.Cluster(ctx, opClusterAction)
 		}
-		if err != nil {
-			return err
-		}
-	} else if failed := c.acceptedOrClosed(); failed != nil {
+	})
+	if failed != nil {
 		return failed
+	}
+	if err != nil {
+		return err
 	}
 	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	for _, key := range keys {
@@ -104,13 +104,6 @@ func (c *conn) findShareCoordinator(r request, req *kmsg.FindCoordinatorRequest)
 		resp.NodeID, resp.Host, resp.Port, resp.ErrorCode, resp.ErrorMessage = only.NodeID, only.Host, only.Port, only.ErrorCode, only.ErrorMessage
 	}
 	return c.respond(r.corr, resp)
-}
-
-func (c *conn) acceptedOrClosed() (err error) {
-	if failed := c.working(func(ctx context.Context) { err = c.checkAccepted(ctx) }); failed != nil {
-		return failed
-	}
-	return err
 }
 
 func (c *conn) shareCoordinator(version int16, key string, allowed bool) kmsg.FindCoordinatorResponseCoordinator {

@@ -59,9 +59,6 @@ func (c *conn) readAnswer() error {
 	if corr := int32(binary.BigEndian.Uint32(b[sizeLen:])); corr != sl.corr {
 		return closing(CloseUpstreamProtocol, fmt.Errorf("response to request %d where %d is due", corr, sl.corr))
 	}
-	if !openToAll(sl.key) {
-		c.accepted.Store(true)
-	}
 	switch {
 	case sl.answer != nil:
 		frame, err := c.holdAnswer(size)

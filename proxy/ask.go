@@ -131,12 +131,20 @@ func (c *conn) checkUpstreamHas(h header) error {
 }
 
 // checkAccepted makes sure that upstream takes this client before anything is
-// served to it: where upstream wants SASL first, it answers a question on an
-// unauthenticated connection by closing it.
+// served to it. Where upstream wants SASL first, it closes an unauthenticated
+// connection at a question, after SaslHandshake with an answer that says
+// nothing: no broker leaves itself out to those it has accepted.
 func (c *conn) checkAccepted(ctx context.Context) error {
 	if c.accepted.Load() {
 		return nil
 	}
-	_, err := c.ask(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}})
-	return err
+	resp, err := c.ask(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}})
+	if err != nil {
+		return err
+	}
+	if len(resp.(*kmsg.MetadataResponse).Brokers) == 0 {
+		return closing(CloseNotAuthenticated, nil)
+	}
+	c.accepted.Store(true)
+	return nil
 }

@@ -106,6 +106,41 @@ func TestWithoutAuthorizerEverythingIsGrantedOnEveryNode(t *testing.T) {
 	}
 }
 
+// After SaslHandshake a broker does answer what comes instead of a token, in the form of the request and without content,
+// before it ends the connection.
+func TestAnswerWithoutContentIsNoAcceptance(t *testing.T) {
+	for what, request := range map[string]kmsg.Request{
+		"served":                 heartbeat("m"),
+		"served after a look":    heartbeat("m"),
+		"share coordinator":      &kmsg.FindCoordinatorRequest{Version: 6, CoordinatorType: 2, CoordinatorKeys: []string{"x"}},
+		"share coordinator, old": &kmsg.FindCoordinatorRequest{Version: 5, CoordinatorType: 2, CoordinatorKeys: []string{"x"}},
+	} {
+		addr := scripted(t, func(n int, frame []byte) []byte {
+			if n == 0 {
+				return (&kmsg.SASLHandshakeResponse{Version: 1}).AppendTo(frame[4:8:8])
+			}
+			return (&kmsg.MetadataResponse{Version: metadataVersion, AuthorizedOperations: -1 << 31}).AppendTo(append(frame[4:8:8], 0))
+		})
+		cluster := &fakeCluster{ready: make(chan struct{})}
+		close(cluster.ready)
+		served := false
+		f := startProxy(t, setup{addrs: []string{addr}, cluster: cluster, apis: []serve.API{echoHeartbeat(func(context.Context, *serve.Request) error {
+			served = true
+			return nil
+		})}})
+		w := f.dial()
+		w.ask(1, &kmsg.SASLHandshakeRequest{Version: 1, Mechanism: "PLAIN"})
+		if what == "served after a look" { // upstream answers this too
+			w.ask(2, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}})
+		}
+		w.send(frameOf(3, request))
+		w.expectClosed()
+		if served {
+			t.Errorf("%s: a stranger is served", what)
+		}
+	}
+}
+
 func TestTopicAndClusterPermissionsAreUpstreams(t *testing.T) {
 	_, f := secured(t, func(ctx context.Context, a serve.Authorizer, member string) (bool, error) {
 		if member == "cluster" {

@@ -39,8 +39,7 @@ type conn struct {
 	rawTokens int                    // SASL tokens without header to come (17_sasl_handshake.go)
 	frame     frameClock
 
-	// accepted: upstream answered a request that it answers only to accepted
-	// clients.
+	// accepted: upstream answered a question as it does to accepted clients.
 	accepted atomic.Bool
 	// How far the client has come until then (deadlines.go): a byte came; upstream answered a login, whatever it said; a
 	// request for accepted clients is with upstream. doubted: upstream is being asked what the client did not ask.

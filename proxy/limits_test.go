@@ -378,9 +378,13 @@ func TestRequestThatWaitsForItsTurnIsNotSlow(t *testing.T) {
 
 const enormous = 12 << 20 // more than the buffers of two sockets take
 
-// bigAnswers is an upstream whose answers are enormous: no broker, and then zeros.
+// bigAnswers is an upstream whose answers to clients are enormous: no broker, and then zeros.
 func bigAnswers(t *testing.T) string {
 	return scripted(t, func(_ int, frame []byte) []byte {
+		if int16(frame[1]) == metadataKey && frame[3] == metadataVersion { // kshare's question
+			resp := kmsg.MetadataResponse{Version: metadataVersion, Brokers: []kmsg.MetadataResponseBroker{kmsg.NewMetadataResponseBroker()}}
+			return resp.AppendTo(append(frame[4:8:8], 0))
+		}
 		return append(frame[4:8:8], make([]byte, enormous)...)
 	})
 }
