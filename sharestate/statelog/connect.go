@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -17,9 +18,20 @@ import (
 // ErrEvicts: Redis is configured to drop keys that have no TTL when it runs out of memory, which would lose state.
 var ErrEvicts = errors.New("statelog: Redis may evict keys that have no TTL")
 
+// Access is how to get in where a URL does not say it all. Zero values leave it at the URL.
+type Access struct {
+	// Dial connects, for a rediss:// URL with the TLS handshake.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Credentials are asked for by each new connection, so that they may be renewed. An empty password is no login.
+	Credentials func(ctx context.Context) (username, password string, err error)
+}
+
 // Connect makes the client of every kshare process for a URL: redis:// or rediss:// (TLS) with the query options of
 // go-redis' ParseURL. Nothing is dialled yet.
-func Connect(rawURL string) (redis.UniversalClient, error) {
+func Connect(rawURL string) (redis.UniversalClient, error) { return Access{}.Connect(rawURL) }
+
+// Connect is the function of that name, with this access.
+func (a Access) Connect(rawURL string) (redis.UniversalClient, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		var uerr *url.Error
@@ -54,6 +66,16 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	setDefault("read_timeout", &o.ReadTimeout, 1500*time.Millisecond)
 	setDefault("write_timeout", &o.WriteTimeout, 1500*time.Millisecond)
 	setDefault("pool_timeout", &o.PoolTimeout, time.Second)
+	o.CredentialsProviderContext = a.Credentials
+	if a.Dial != nil {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := a.Dial(ctx, network, addr)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errNotSent, err)
+			}
+			return conn, nil
+		}
+	}
 	return redis.NewClient(o), nil
 }
 

@@ -24,6 +24,7 @@ const (
 // faultyNet is a TCP proxy in front of a server that loses, cuts and delays by plan.
 type faultyNet struct {
 	t      testing.TB
+	user   string // of target
 	target string
 	l      net.Listener
 	plan   atomic.Pointer[func(request []byte) verdict]
@@ -39,13 +40,14 @@ func newFaultyNet(t testing.TB, target string) *faultyNet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faultyNet{t: t, target: target, l: l, open: make(map[net.Conn]struct{})}
+	user, target := splitUser(target)
+	f := &faultyNet{t: t, user: user, target: target, l: l, open: make(map[net.Conn]struct{})}
 	f.wg.Go(f.accept)
 	t.Cleanup(func() { l.Close(); f.cutAll(); f.wg.Wait() })
 	return f
 }
 
-func (f *faultyNet) addr() string { return f.l.Addr().String() }
+func (f *faultyNet) addr() string { return f.user + f.l.Addr().String() }
 
 // judge sets the plan; nil = pass all.
 func (f *faultyNet) judge(plan func(request []byte) verdict) {

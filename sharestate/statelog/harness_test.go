@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server is a Redis for a test, fake or real.
 type server interface {
-	addr() string
+	addr() string // host:port, perhaps after "name:password@"
 	real() bool
 	stop()    // it answers no more; what it holds survives
 	start()   // again, on the same address
@@ -39,7 +39,7 @@ func onBoth(t *testing.T, test func(t *testing.T, srv server)) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, startReal(t))
+		test(t, startLimited(t))
 	})
 }
 
@@ -96,6 +96,28 @@ type realServer struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
+	user string // "name:password@" that tests use
+}
+
+// startLimited is startReal with a user that may do no more than [Rights] says, which is the one that tests use.
+func startLimited(t testing.TB) *realServer {
+	r := startReal(t, append([]string{"--user", "kshare", "on", ">s3cr3t"}, Rights("t")...)...)
+	r.user = "kshare:s3cr3t@"
+	return r
+}
+
+// admin is a client that may do everything.
+func admin(t testing.TB, srv server) redis.UniversalClient {
+	_, at := splitUser(srv.addr())
+	return connect(t, at)
+}
+
+// splitUser takes "name:password@" off an address.
+func splitUser(addr string) (user, at string) {
+	if user, at, ok := strings.Cut(addr, "@"); ok {
+		return user + "@", at
+	}
+	return "", addr
 }
 
 // startReal starts redis-server on a free port with a folder of its own. Without the binary the test is skipped, or
@@ -114,7 +136,7 @@ func startReal(t testing.TB, args ...string) *realServer {
 	return r
 }
 
-func (r *realServer) addr() string { return r.at }
+func (r *realServer) addr() string { return r.user + r.at }
 func (r *realServer) real() bool   { return true }
 func (r *realServer) forward()     {}
 

@@ -185,7 +185,7 @@ func TestNobodyIsDeclaredDeadForAnOutageOrALossOfRedis(t *testing.T) {
 		if n := told.count(a.Nonce()) + told.count(b.Nonce()); n > 0 {
 			t.Fatalf("%d deaths of live replicas", n)
 		}
-		if err := a.client.FlushAll(bg).Err(); err != nil {
+		if err := admin(t, srv).FlushAll(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "registration after a wipe", func() bool {

@@ -153,7 +153,7 @@ func TestAWipedLogIsPutBackByAReplicaThatKnowsIt(t *testing.T) {
 			entries(t, l)
 		}
 		add(t, logs[0], "newest") // the others do not know it yet
-		if err := logs[0].core.store.client.FlushAll(bg).Err(); err != nil {
+		if err := admin(t, srv).FlushAll(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
@@ -195,7 +195,7 @@ func TestAWipedLogThatIsNotLiveStaysMissing(t *testing.T) {
 		add(t, l, "a")
 		w := l.Watch()
 		defer w.Close()
-		if err := l.core.store.client.FlushAll(bg).Err(); err != nil {
+		if err := admin(t, srv).FlushAll(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.Submit([]byte("b")).Wait(bg); !errors.Is(err, ErrMissing) {
@@ -212,7 +212,7 @@ func TestLateFrameDoesNotCountInALogThatWasPutBack(t *testing.T) {
 		l := NewLogs(newStore(t, f.addr()), "book", newBook, Reseed(func(*book) bool { return true })).Get("g")
 		mustCreate(t, l)
 		add(t, l, "first")
-		direct := connect(t, srv.addr())
+		direct := admin(t, srv)
 		held := f.once(hold, []byte("late"))
 		plan := *f.plan.Load()
 		f.judge(func(request []byte) verdict {

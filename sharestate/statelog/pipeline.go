@@ -182,24 +182,19 @@ type reply struct {
 
 // exec sends the calls as one pipeline and tells the outage watch how it went.
 func (p *pipeline) exec(calls []*call, command func(*call) []any) []reply {
-	ctx := context.Background()
-	pipe := p.store.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
+	commands := make([][]any, len(calls))
 	for i, c := range calls {
-		cmds[i] = pipe.Do(ctx, command(c)...)
+		commands[i] = command(c)
 	}
 	p.store.stats.pipelines.Add(1)
 	p.store.stats.commands.Add(int64(len(calls)))
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	replies := make([]reply, len(calls))
+	replies := sendAll(context.Background(), p.store.client, commands)
 	var lost error
 	answered := false
-	for i, cmd := range cmds {
-		value, err := cmd.Result()
-		replies[i] = reply{value, classify(err)}
+	for _, r := range replies {
 		switch {
-		case away(replies[i].err):
-			lost = err
+		case away(r.err):
+			lost = r.err
 		default:
 			answered = true
 		}
@@ -209,6 +204,33 @@ func (p *pipeline) exec(calls []*call, command func(*call) []any) []reply {
 		p.store.outage.lost(lost)
 	case answered:
 		p.store.outage.answered()
+	}
+	return replies
+}
+
+// sendAll sends commands as one pipeline.
+func sendAll(ctx context.Context, client redis.UniversalClient, commands [][]any) []reply {
+	pipe := client.Pipeline()
+	cmds := make([]*redis.Cmd, len(commands))
+	for i, args := range commands {
+		cmds[i] = pipe.Do(ctx, args...)
+	}
+	_, failed := pipe.Exec(ctx)
+	replies := make([]reply, len(cmds))
+	for i, cmd := range cmds {
+		value, err := cmd.Result()
+		replies[i] = reply{value, classify(err)}
+		if err != nil {
+			failed = nil // it is a command's
+		}
+	}
+	if failed == nil {
+		return replies
+	}
+	// Redis refused the connection itself: the login, or the choice of a database. Go-redis does not put that into the
+	// commands, which look as if they were answered with nothing.
+	for i := range replies {
+		replies[i] = reply{err: errors.Join(errNotSent, failed)}
 	}
 	return replies
 }
@@ -245,14 +267,20 @@ func refused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// away reports an error after which Redis must first be heard of again: no answer, or an answer that says to wait.
+// away reports an error after which Redis must first be heard of again: no answer, or an answer that says to wait, or that
+// refuses the login.
 func away(err error) bool {
 	if err == nil {
 		return false
 	}
-	return !refused(err) || redis.IsLoadingError(err) || redis.IsMasterDownError(err) || redis.IsClusterDownError(err) ||
+	return !refused(err) || errors.Is(err, errNotSent) || redis.IsLoadingError(err) || redis.IsMasterDownError(err) || redis.IsClusterDownError(err) ||
 		redis.IsReadOnlyError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) ||
-		redis.HasErrorPrefix(err, "BUSY") || redis.HasErrorPrefix(err, "NOREPLICAS")
+		LoginRefused(err) || redis.HasErrorPrefix(err, "BUSY") || redis.HasErrorPrefix(err, "NOREPLICAS")
+}
+
+// LoginRefused reports that Redis wants another user or password than it was given.
+func LoginRefused(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH")
 }
 
 // roundTrip sends plain commands in one pipeline and returns their replies. It fails with [ErrUnavailable] when any of

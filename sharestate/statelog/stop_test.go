@@ -59,12 +59,16 @@ func TestWhatIsNotUnderstoodStopsTheKeyAndNothingElse(t *testing.T) {
 				add(t, bystander, "fine")
 				// A replica that comes new to the key does not append to it either.
 				fresh := NewLogs(newStore(t, srv.addr()), "book", newBook).Get("g")
-				before, _ := s.client.StrLen(bg, l.core.key).Result()
+				all := admin(t, srv)
+				before, err := all.StrLen(bg, l.core.key).Result()
+				if err != nil || before == 0 {
+					t.Fatalf("a log of %d bytes, %v", before, err)
+				}
 				if _, err := fresh.Submit([]byte("c")).Wait(bg); !errors.Is(err, ErrStopped) {
 					t.Fatalf("fresh: %v", err)
 				}
-				if after, _ := s.client.StrLen(bg, l.core.key).Result(); after != before {
-					t.Fatal("appended to a log that it does not understand")
+				if after, err := all.StrLen(bg, l.core.key).Result(); err != nil || after != before {
+					t.Fatalf("appended to a log that it does not understand: %d bytes after %d, %v", after, before, err)
 				}
 			})
 		})
