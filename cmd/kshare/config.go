@@ -18,8 +18,9 @@ import (
 
 // Config is everything an operator can set. It is filled by load and has one field per key of settings.
 type Config struct {
-	Upstream     []string      // host:port seeds of the Kafka cluster
-	Redis        string        // URL; may hold a password, so it is printed through redactURL only
+	Upstream     []string // host:port seeds of the Kafka cluster
+	Redis        string   // URL; may hold a password, so it is printed through redactURL only
+	RedisAccess  redisConfig
 	RedisPrefix  string        // first part of every Redis key
 	RedisLease   time.Duration // a replica silent for longer than this counts as dead
 	Listen       string        // host:port of the bootstrap listener; node ports bind on the same host
@@ -54,7 +55,7 @@ type setting struct {
 }
 
 // settings lists all keys in the order in which they are shown.
-var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings, limitSettings)
+var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings, redisSettings, limitSettings)
 
 var mainSettings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
@@ -68,7 +69,12 @@ var mainSettings = []setting{
 		get: func(c *Config) string { return c.UpstreamCA }},
 	{key: "redis", arg: "URL", meaning: "where the state of share groups lives: redis://[user:password@]host:port[/db], rediss:// for TLS", secret: true,
 		set: func(c *Config, v string) error { c.Redis = v; return checkRedisURL(v) },
-		get: func(c *Config) string { return redactURL(c.Redis) }},
+		get: func(c *Config) string {
+			if c.RedisAccess.File != "" {
+				return "" // the default would not be true
+			}
+			return redactURL(c.Redis)
+		}},
 	{key: "redis-prefix", arg: "NAME", meaning: "first part of every Redis key; replicas that share it (and the cluster) work together",
 		set: func(c *Config, v string) error { c.RedisPrefix = v; return checkPrefix(v) },
 		get: func(c *Config) string { return c.RedisPrefix }},
@@ -224,7 +230,7 @@ func checkRedisURL(v string) error {
 	u, err := url.Parse(v)
 	switch {
 	case err != nil:
-		return errors.New("not a URL, write redis://[user:password@]host:port[/db] and percent-encode special characters of the password")
+		return errNoURL
 	case u.Scheme == "redis+sentinel", u.Scheme == "redis+cluster":
 		return errors.New("redis+sentinel:// and redis+cluster:// are not supported yet, give the redis:// or rediss:// URL of one server")
 	case u.Scheme != "redis" && u.Scheme != "rediss":

@@ -69,6 +69,9 @@ func TestEveryKeyHasTheSameMeaningInAllSources(t *testing.T) {
 	for key, needed := range loginNeeds {
 		values[key], needs[key] = loginValues[key], needed
 	}
+	for key, needed := range redisNeeds {
+		values[key], needs[key] = redisValues[key], needed
+	}
 	for _, s := range settings {
 		value, ok := values[s.key]
 		if !ok {

@@ -28,6 +28,9 @@ func (c *Config) validate() error {
 	if err := c.validateLogin(); err != nil {
 		return err
 	}
+	if err := c.validateRedis(); err != nil {
+		return err
+	}
 	for _, err := range []error{c.proxy().Validate(), c.upstream().Validate()} {
 		if err != nil { // these name the key themselves
 			return &configError{problem: err.Error()}

@@ -45,7 +45,9 @@ var demoGroupConfigs = map[string]string{
 
 // embedded says whether dev gives this key's value itself.
 func embedded(key string) bool {
-	return key == "upstream" || key == "redis" || strings.HasPrefix(key, "upstream-") || strings.HasPrefix(key, "login-")
+	cluster := key == "upstream" || strings.HasPrefix(key, "upstream-") || strings.HasPrefix(key, "login-")
+	ours := key == "redis-prefix" || key == "redis-lease"
+	return cluster || key == "redis" || (strings.HasPrefix(key, "redis-") && !ours)
 }
 
 // devCommand runs replicas on an embedded cluster and an embedded Redis, until Ctrl-C or the end of the demo.

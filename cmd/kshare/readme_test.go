@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"kshare/sharestate/statelog"
 )
 
 // TestReadmeListsEveryKey keeps the README's table of keys equal to the program's.
@@ -23,6 +25,32 @@ func TestReadmeListsEveryKey(t *testing.T) {
 	for _, c := range commands() {
 		if !strings.Contains(string(text), "`kshare "+c.name) {
 			t.Errorf("README.md does not mention kshare %s", c.name)
+		}
+	}
+}
+
+// TestReadmeGrantsRedisWhatIsNeeded: what is needed is tried by the tests of statelog.
+func TestReadmeGrantsRedisWhatIsNeeded(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := "ACL SETUSER kshare on >PASSWORD " + strings.Join(statelog.Rights("kshare"), " "); !strings.Contains(string(text), line+"\n") {
+		t.Errorf("README.md has no line\n%s", line)
+	}
+}
+
+// TestReadmeNamesAllWaysToLogIn goes through the mechanisms and their keys.
+func TestReadmeNamesAllWaysToLogIn(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "### kshare's own login")
+	section, _, _ = strings.Cut(section, "\n### ")
+	for _, m := range mechanisms() {
+		if !strings.Contains(section, "`"+m.name+"`") {
+			t.Errorf("README.md does not tell what %s needs", m.name)
 		}
 	}
 }

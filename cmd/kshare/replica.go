@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -49,8 +48,11 @@ func newReplica(c Config, log zerolog.Logger, announce io.Writer) (*replica, err
 	if r.broker, err = c.broker(); err != nil {
 		return nil, err
 	}
-	if r.redis, err = statelog.Connect(c.Redis); err != nil {
-		return nil, &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "redis: ")}
+	if r.redis, err = r.c.connectRedis(r.part("redis")); err != nil {
+		return nil, err
+	}
+	for _, w := range c.redisWarnings() {
+		log.Warn().Str("key", "redis").Msg(w)
 	}
 	if err = c.checkListenTLS(r.part("proxy")); err != nil {
 		return nil, err

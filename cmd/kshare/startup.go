@@ -50,6 +50,12 @@ func (m *missing) String() string {
 	return strings.Join(parts, "; ")
 }
 
+// refusal is a login or a right that is denied: most likely a mistake of the operator, which is said at once and loudly, but
+// passwords get renewed and rights granted while kshare waits.
+type refusal struct{ key, problem string }
+
+func (e *refusal) Error() string { return e.problem }
+
 const (
 	attempt  = time.Second            // longest wait for one answer
 	patience = 500 * time.Millisecond // between attempts
@@ -71,7 +77,7 @@ func (r *replica) await(ctx context.Context) error {
 
 // retry repeats check until it succeeds, finds a mistake of the operator, or ctx ends.
 func (r *replica) retry(ctx context.Context, key string, check func(context.Context) error) error {
-	for loud := false; ; {
+	for said := false; ; {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		err := check(try)
 		cancel()
@@ -85,9 +91,9 @@ func (r *replica) retry(ctx context.Context, key string, check func(context.Cont
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, upstream.ErrLogin) && !loud { // a mistake of the operator's, unless the password is being renewed
-			loud = true
-			r.log.Error().Str("key", "login-mechanism").Msg(err.Error())
+		if refused := (*refusal)(nil); errors.As(err, &refused) && !said {
+			said = true
+			r.log.Error().Str("key", refused.key).Msg(err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -99,9 +105,16 @@ func (r *replica) retry(ctx context.Context, key string, check func(context.Cont
 
 func (r *replica) checkRedis(ctx context.Context) error {
 	warnings, err := statelog.CheckServer(ctx, r.redis)
+	if err == nil {
+		err = statelog.CheckRights(ctx, r.redis, r.c.RedisPrefix)
+	}
 	switch {
 	case errors.Is(err, statelog.ErrEvicts):
 		return &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "statelog: ")}
+	case errors.Is(err, statelog.ErrRights):
+		return &refusal{"redis", fmt.Sprintf("%s: %s; grant what the README lists under Redis", redactURL(r.c.Redis), strings.TrimPrefix(err.Error(), "statelog: "))}
+	case statelog.LoginRefused(err):
+		return &refusal{"redis", fmt.Sprintf("%s refuses the login: %s; check %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable), r.c.redisKeys())}
 	case errors.As(err, new(redis.Error)):
 		return fmt.Errorf("%s refuses: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
 	case err != nil:
@@ -141,7 +154,7 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	}
 	seeds := strings.Join(r.c.Upstream, ",")
 	if errors.Is(err, upstream.ErrLogin) {
-		return fmt.Errorf("%s: %w; check %s", seeds, bare{err, upstream.ErrUnavailable}, r.c.loginKeys())
+		return &refusal{"login-mechanism", fmt.Sprintf("%s: %s; check %s", seeds, without(err, upstream.ErrUnavailable), r.c.loginKeys())}
 	}
 	text := without(err, upstream.ErrUnavailable)
 	if errors.As(err, new(*kgo.ErrFirstReadEOF)) { // whose own text does not know the names of kshare's settings
@@ -149,12 +162,6 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	}
 	return fmt.Errorf("%s does not answer: %s", seeds, text)
 }
-
-// bare is err without what the sentence around it says already.
-type bare struct{ err, said error }
-
-func (b bare) Error() string { return without(b.err, b.said) }
-func (b bare) Unwrap() error { return b.err }
 
 // without is an error's text less what the sentence around it says already.
 func without(err, said error) string { return strings.TrimPrefix(err.Error(), said.Error()+": ") }

@@ -71,7 +71,7 @@ func (a Access) Connect(rawURL string) (redis.UniversalClient, error) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := a.Dial(ctx, network, addr)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", errNotSent, err)
+				return nil, notSent{err}
 			}
 			return conn, nil
 		}

@@ -28,8 +28,14 @@ type call struct {
 	done   func(reply any, err error)
 }
 
-// errNotSent is wrapped by a call's error when its command certainly did not reach Redis.
+// errNotSent is what a call's error is when its command certainly did not reach Redis.
 var errNotSent = errors.New("not sent")
+
+// notSent makes an error errNotSent.
+type notSent struct{ error }
+
+func (n notSent) Unwrap() error      { return n.error }
+func (notSent) Is(target error) bool { return target == errNotSent }
 
 // pipeline collects calls and sends them in few round trips. Calls queued in the same instant share one pipeline: a call
 // is sent when somebody waits for one (kick), when a pipeline is full, or after linger.
@@ -230,7 +236,7 @@ func sendAll(ctx context.Context, client redis.UniversalClient, commands [][]any
 	// Redis refused the connection itself: the login, or the choice of a database. Go-redis does not put that into the
 	// commands, which look as if they were answered with nothing.
 	for i := range replies {
-		replies[i] = reply{err: errors.Join(errNotSent, failed)}
+		replies[i] = reply{err: notSent{failed}}
 	}
 	return replies
 }
@@ -256,7 +262,7 @@ func classify(err error) error {
 		return nil
 	case errors.As(err, &op) && op.Op == "dial",
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
-		return errors.Join(errNotSent, err)
+		return notSent{err}
 	}
 	return err
 }
