@@ -19,7 +19,7 @@ import (
 // Config is everything an operator can set. It is filled by load and has one field per key of settings.
 type Config struct {
 	Upstream     []string // host:port seeds of the Kafka cluster
-	Redis        string   // URL; may hold a password, so it is printed through redactURL only
+	Redis        redisURL
 	RedisAccess  redisConfig
 	RedisPrefix  string        // first part of every Redis key
 	RedisLease   time.Duration // a replica silent for longer than this counts as dead
@@ -27,6 +27,7 @@ type Config struct {
 	Advertise    string        // host that clients are given
 	NodePorts    int           // node N is served on NodePorts+N
 	HTTP         string        // host:port of /metrics, /livez and /readyz
+	Pprof        string        // host:port of the profiler, on loopback
 	LogLevel     zerolog.Level
 	CacheBytes   int64 // bound of the cache of upstream batches
 	Drain        time.Duration
@@ -55,7 +56,7 @@ type setting struct {
 }
 
 // settings lists all keys in the order in which they are shown.
-var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings, redisSettings, limitSettings)
+var settings = slices.Concat(mainSettings, listenTLSSettings, loginSettings, redisSettings, limitSettings, pprofSettings)
 
 var mainSettings = []setting{
 	{key: "upstream", arg: "HOST:PORT,...", meaning: "the Kafka cluster to serve: one or more of its brokers",
@@ -68,12 +69,12 @@ var mainSettings = []setting{
 		set: func(c *Config, v string) error { c.UpstreamCA = v; return nil },
 		get: func(c *Config) string { return c.UpstreamCA }},
 	{key: "redis", arg: "URL", meaning: "where the state of share groups lives: redis://[user:password@]host:port[/db], rediss:// for TLS", secret: true,
-		set: func(c *Config, v string) error { c.Redis = v; return checkRedisURL(v) },
+		set: func(c *Config, v string) error { c.Redis = redisURL(v); return checkRedisURL(v) },
 		get: func(c *Config) string {
 			if c.RedisAccess.File != "" {
 				return "" // the default would not be true
 			}
-			return redactURL(c.Redis)
+			return c.Redis.String()
 		}},
 	{key: "redis-prefix", arg: "NAME", meaning: "first part of every Redis key; replicas that share it (and the cluster) work together",
 		set: func(c *Config, v string) error { c.RedisPrefix = v; return checkPrefix(v) },
@@ -264,14 +265,22 @@ func onlyRedisOptions(query url.Values) bool {
 	return true
 }
 
-// redactURL hides the password.
-func redactURL(v string) string {
-	u, err := url.Parse(v)
-	if err != nil || checkRedisURL(v) != nil {
+// redisURL is the URL of a Redis. It may hold a password, which is hidden by whatever prints it.
+type redisURL string
+
+func (v redisURL) String() string {
+	u, err := url.Parse(string(v))
+	if err != nil || checkRedisURL(string(v)) != nil {
 		return "(not a Redis URL)"
 	}
 	return u.Redacted()
 }
+
+// GoString is for %#v.
+func (v redisURL) GoString() string { return v.String() }
+
+// MarshalText is for JSON, and so for the log.
+func (v redisURL) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 func parseLevel(v string) (zerolog.Level, error) {
 	for _, level := range []zerolog.Level{zerolog.DebugLevel, zerolog.InfoLevel, zerolog.WarnLevel, zerolog.ErrorLevel} {

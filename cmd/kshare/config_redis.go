@@ -62,8 +62,8 @@ func (c *Config) validateRedis() error {
 }
 
 // validateRedisURL checks the keys against the URL, of which it quotes nothing.
-func (c *Config) validateRedisURL(v string) error {
-	u, err := url.Parse(v)
+func (c *Config) validateRedisURL(v redisURL) error {
+	u, err := url.Parse(string(v))
 	if err != nil {
 		return &configError{key: "redis", source: c.origin["redis"], problem: errNoURL.Error()}
 	}
@@ -84,7 +84,7 @@ var errNoURL = errors.New("not a URL, write redis://[user:password@]host:port[/d
 
 // redisWarnings are what is risky about how Redis' password is given.
 func (c *Config) redisWarnings() []string {
-	if u, err := url.Parse(c.Redis); err == nil && strings.HasPrefix(c.origin["redis"], "flag ") {
+	if u, err := url.Parse(string(c.Redis)); err == nil && strings.HasPrefix(c.origin["redis"], "flag ") {
 		if _, given := u.User.Password(); given {
 			return []string{"the password in --redis can be seen by other users of the machine; use KSHARE_REDIS, redis-file or redis-password-file"}
 		}

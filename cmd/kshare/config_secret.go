@@ -27,19 +27,20 @@ func (s secretText) GoString() string { return s.String() }
 // MarshalText is for JSON, and so for the log.
 func (s secretText) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// secretValue is a secret that is given as it is, or by the name of a file that holds it.
+// secretValue is a secret that is given as it is, or by the name of a file that holds it. Package fmt asks exported fields
+// alone how they want to be shown.
 type secretValue struct {
-	text secretText
-	file string
+	Text secretText
+	File string
 }
 
-func (s secretValue) given() bool { return s.text != "" || s.file != "" }
+func (s secretValue) given() bool { return s.Text != "" || s.File != "" }
 
 func (s secretValue) source() login.Secret {
-	if s.file != "" {
-		return login.File(s.file)
+	if s.File != "" {
+		return login.File(s.File)
 	}
-	return login.Text(string(s.text))
+	return login.Text(string(s.Text))
 }
 
 // secretSettings are the two keys of one secret: its value, which is no flag, and a file.
@@ -50,19 +51,19 @@ func secretSettings(key, meaning string, field func(*Config) *secretValue) []set
 				if v == hidden {
 					return errors.New("is what `kshare check` shows in place of the secret, give the secret itself")
 				}
-				field(c).text = secretText(v)
+				field(c).Text = secretText(v)
 				return nil
 			},
-			get: func(c *Config) string { return field(c).text.String() }},
+			get: func(c *Config) string { return field(c).Text.String() }},
 		{key: key + "-file", arg: "FILE", meaning: "file that holds " + key + ", read again whenever it is needed",
-			set: func(c *Config, v string) error { field(c).file = v; return nil },
-			get: func(c *Config) string { return field(c).file }},
+			set: func(c *Config, v string) error { field(c).File = v; return nil },
+			get: func(c *Config) string { return field(c).File }},
 	}
 }
 
 // validateSecret refuses a secret that is given twice.
 func (c *Config) validateSecret(key string, s secretValue) error {
-	if s.text != "" && s.file != "" {
+	if s.Text != "" && s.File != "" {
 		return &configError{key: key + "-file", source: c.origin[key+"-file"], problem: fmt.Sprintf(
 			"%s is given too (from %s), leave one of them away", key, c.origin[key])}
 	}

@@ -16,6 +16,9 @@ func (c *Config) validate() error {
 	if c.Listen == c.HTTP && !strings.HasSuffix(c.HTTP, ":0") {
 		return &configError{key: "http", problem: "is the same address as listen, give another port"}
 	}
+	if c.Pprof != "" && (c.Pprof == c.HTTP || c.Pprof == c.Listen) && !strings.HasSuffix(c.Pprof, ":0") {
+		return &configError{key: "pprof", source: c.origin["pprof"], problem: "is the same address as http or listen, give another port"}
+	}
 	if _, err := c.broker(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -26,7 +27,11 @@ func readYAML(name string, readFile func(string) ([]byte, error)) ([]assignment,
 	case errors.Is(err, io.EOF):
 		return nil, nil // an empty file
 	case err != nil:
-		return nil, &configError{key: "config", source: name, problem: "not valid YAML: " + err.Error()}
+		problem := anchorName.ReplaceAllString(err.Error(), "anchor")
+		if problem != err.Error() {
+			problem += ", put a value that begins with a star in quotes"
+		}
+		return nil, &configError{key: "config", source: name, problem: "not valid YAML: " + problem}
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, &configError{key: "config", source: name, problem: "more than one YAML document, leave one"}
@@ -37,6 +42,9 @@ func readYAML(name string, readFile func(string) ([]byte, error)) ([]assignment,
 	}
 	return r.found, err
 }
+
+// anchorName is all of a file's text that the parser quotes: of a value without quotes that begins with a star.
+var anchorName = regexp.MustCompile(`anchor '[^']*'`)
 
 // reason is the system's word for why a file cannot be read ("no such file or directory"), with the name that was tried.
 func reason(err error) string {

@@ -113,7 +113,7 @@ func (d *dev) run(ctx context.Context, replicas int, withDemo bool) error {
 	}
 	defer store.Close()
 	d.c.origin["redis"] = originEmbedded
-	d.c.Upstream, d.c.Redis = cluster.ListenAddrs(), "redis://"+store.Addr()+"/0"
+	d.c.Upstream, d.c.Redis = cluster.ListenAddrs(), redisURL("redis://"+store.Addr()+"/0")
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -185,6 +185,11 @@ func (d *dev) replica(i int) (*replica, error) {
 	}
 	if c.HTTP, err = shiftPort("http", c.HTTP, i*replicaStep); err != nil {
 		return nil, err
+	}
+	if c.Pprof != "" {
+		if c.Pprof, err = shiftPort("pprof", c.Pprof, i*replicaStep); err != nil {
+			return nil, err
+		}
 	}
 	c.NodePorts += i * replicaStep
 	if c.ListenTLS.SNIPort != 0 {

@@ -90,7 +90,7 @@ func (c *Config) login() (sasl.Mechanism, error) {
 		return nil, nil
 	}
 	for key, secret := range c.loginSecrets() {
-		if err := probeFile(key+"-file", secret.file); err != nil {
+		if err := probeFile(key+"-file", secret.File); err != nil {
 			return nil, err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // connectRedis makes the client for Redis, without dialling yet; c.Redis is the URL in use afterwards.
 func (c *Config) connectRedis(log zerolog.Logger) (redis.UniversalClient, error) {
-	if err := probeFile("redis-password-file", c.RedisAccess.Password.file); err != nil {
+	if err := probeFile("redis-password-file", c.RedisAccess.Password.File); err != nil {
 		return nil, err
 	}
 	if file := c.RedisAccess.File; file != "" {
@@ -32,7 +32,7 @@ func (c *Config) connectRedis(log zerolog.Logger) (redis.UniversalClient, error)
 		}
 	}
 	access := statelog.Access{Credentials: c.redisCredentials()}
-	if strings.HasPrefix(c.Redis, "rediss:") {
+	if strings.HasPrefix(string(c.Redis), "rediss:") {
 		a := &c.RedisAccess
 		dialer, err := certs.NewDialer(certs.Files{CA: a.CA, Cert: a.Cert, Key: a.Key}, 0, log) // dial_timeout bounds it
 		if err != nil {
@@ -40,7 +40,7 @@ func (c *Config) connectRedis(log zerolog.Logger) (redis.UniversalClient, error)
 		}
 		access.Dial = dialer.DialContext
 	}
-	client, err := access.Connect(c.Redis)
+	client, err := access.Connect(string(c.Redis))
 	if err != nil {
 		return nil, &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "redis: ")}
 	}
@@ -63,7 +63,7 @@ func (c *Config) redisCredentials() func(context.Context) (username, password st
 			if err != nil {
 				return "", "", fmt.Errorf("%s: %w", a.File, err)
 			}
-			u, err := url.Parse(v)
+			u, err := url.Parse(string(v))
 			if err != nil || u.User == nil {
 				return "", "", nil //nolint:nilerr // redisURLIn has parsed it
 			}
@@ -75,12 +75,12 @@ func (c *Config) redisCredentials() func(context.Context) (username, password st
 }
 
 // redisURLIn reads a URL from a file; its errors quote nothing of it.
-func redisURLIn(file string) (string, error) {
+func redisURLIn(file string) (redisURL, error) {
 	v, err := login.File(file)()
 	if err != nil {
 		return "", err
 	}
-	return v, checkRedisURL(v)
+	return redisURL(v), checkRedisURL(v)
 }
 
 // redisKeys names the keys to look at when Redis refuses the login.

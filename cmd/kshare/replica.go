@@ -81,11 +81,19 @@ func (r *replica) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	profiler, err := r.c.listenPprof()
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	parts := newParts(ctx, fail)
 	defer parts.end()
 
+	if profiler != nil {
+		parts.start("pprof", func(life context.Context) error { return serveHTTP(life, profiler, pprofEndpoints()) })
+	}
 	parts.start("http", func(life context.Context) error {
 		return serveHTTP(life, listener, httpEndpoints(r.ready, r.registry))
 	})

@@ -112,13 +112,13 @@ func (r *replica) checkRedis(ctx context.Context) error {
 	case errors.Is(err, statelog.ErrEvicts):
 		return &configError{key: "redis", problem: strings.TrimPrefix(err.Error(), "statelog: ")}
 	case errors.Is(err, statelog.ErrRights):
-		return &refusal{"redis", fmt.Sprintf("%s: %s; grant what the README lists under Redis", redactURL(r.c.Redis), strings.TrimPrefix(err.Error(), "statelog: "))}
+		return &refusal{"redis", fmt.Sprintf("%s: %s; grant what the README lists under Redis", r.c.Redis, strings.TrimPrefix(err.Error(), "statelog: "))}
 	case statelog.LoginRefused(err):
-		return &refusal{"redis", fmt.Sprintf("%s refuses the login: %s; check %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable), r.c.redisKeys())}
+		return &refusal{"redis", fmt.Sprintf("%s refuses the login: %s; check %s", r.c.Redis, without(err, statelog.ErrUnavailable), r.c.redisKeys())}
 	case errors.As(err, new(redis.Error)):
-		return fmt.Errorf("%s refuses: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable))
+		return fmt.Errorf("%s refuses: %s", r.c.Redis, without(err, statelog.ErrUnavailable))
 	case err != nil:
-		return fmt.Errorf("%s does not answer: %s", redactURL(r.c.Redis), without(err, statelog.ErrUnavailable)+redisHint(r.c.Redis, err))
+		return fmt.Errorf("%s does not answer: %s", r.c.Redis, without(err, statelog.ErrUnavailable)+redisHint(string(r.c.Redis), err))
 	}
 	if r.c.origin["redis"] == originEmbedded {
 		return nil // is not made to last, which dev says
