@@ -50,6 +50,13 @@ func (f Franz) Start(c Config) (ShareClient, error) {
 	if c.Strict {
 		opts = append(opts, kgo.ShareMaxRecordsStrict())
 	}
+	if c.Login != nil {
+		login, err := c.Login.Franz()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, login...)
+	}
 	if s.cl, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
 	}

@@ -68,6 +68,9 @@ func (j Java) StartDriver(c Config) (*Driver, error) {
 	if c.Strict {
 		config["share.acquire.mode"] = "record_limit"
 	}
+	if c.Login != nil {
+		maps.Copy(config, c.Login.Java())
+	}
 	maps.Copy(config, j.Config)
 	d, err := j.Launch("client-" + c.Name)
 	if err != nil {

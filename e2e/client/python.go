@@ -37,6 +37,11 @@ func (k Python) Start(c Config) (ShareClient, error) {
 	if c.MaxRecords > 0 {
 		config["max.poll.records"] = c.MaxRecords
 	}
+	if c.Login != nil {
+		for key, value := range c.Login.librdkafka() {
+			config[key] = value
+		}
+	}
 	p, err := k.Suite.Start("client-"+c.Name, []string{"PYTHONUNBUFFERED=1"}, python, filepath.Join("python", "driver.py"))
 	if err != nil {
 		return nil, err

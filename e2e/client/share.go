@@ -29,6 +29,7 @@ type Config struct {
 	Explicit   bool // share.acknowledgement.mode=explicit
 	MaxRecords int  // max.poll.records; 0 = the client's default
 	Strict     bool // share.acquire.mode=record_limit
+	Login      *Login
 }
 
 // Record is one delivery.

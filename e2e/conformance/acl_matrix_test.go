@@ -38,7 +38,7 @@ var matrix = aclMatrix{rows: map[string][]string{}}
 func (m *aclMatrix) note(row, what, outcome string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rows[row] = append(m.rows[row], fmt.Sprintf("%-38s %-44s %s\n", row, what, outcome))
+	m.rows[row] = append(m.rows[row], fmt.Sprintf("%-40s %-44s %s\n", row, what, outcome))
 }
 
 func (m *aclMatrix) String() string {
@@ -53,7 +53,7 @@ func (m *aclMatrix) String() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "ACLs on %s\n", on)
-	for _, row := range aclRows {
+	for _, row := range append(slices.Clone(aclRows), offCoordinatorRows...) {
 		b.WriteString(strings.Join(m.rows[row.name], ""))
 	}
 	return b.String()

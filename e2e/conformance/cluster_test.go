@@ -35,19 +35,22 @@ func startCluster(t *testing.T) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if tg.replicas != nil {
-			if err := tg.replicas.Err(); err != nil {
-				t.Errorf("a replica ended by itself: %v", err)
-			}
-			if leaks, _ := tg.replicas.Balancer.Leaks(); len(leaks) > 0 {
-				t.Errorf("a client was told an upstream address: %s", leaks)
-			}
-			tg.replicas.Close()
-		}
-		tg.kafka.Close()
-	})
+	t.Cleanup(func() { closeCluster(t, tg) })
 	return tg
+}
+
+func closeCluster(t *testing.T, tg *target) {
+	t.Helper()
+	if tg.replicas != nil {
+		if err := tg.replicas.Err(); err != nil {
+			t.Errorf("a replica ended by itself: %v", err)
+		}
+		if leaks, _ := tg.replicas.Balancer.Leaks(); len(leaks) > 0 {
+			t.Errorf("a client was told an upstream address: %s", leaks)
+		}
+		tg.replicas.Close()
+	}
+	tg.kafka.Close()
 }
 
 // inCluster makes a world on three brokers for a part of a test: a topic whose partitions have the given replicas, the

@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"encoding/base64"
 	"fmt"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kshare/e2e/client"
 	"kshare/e2e/harness"
 )
 
@@ -37,8 +37,8 @@ var serviceGrants = []harness.Grant{
 	{User: serviceUser, Op: kmsg.ACLOperationWrite, Resource: kmsg.ACLResourceTypeTopic, Name: "dlq.", Prefixed: true},
 }
 
-// reauth is for how long a login by SCRAM-SHA-256 is good on a secured target.
-const reauth = 2 * time.Second
+// reauth is for how long a login by PLAIN or SCRAM-SHA-512, which is kshare's own, is good on a secured target.
+const reauth = 3 * time.Second
 
 func newSecurity() *harness.Security {
 	return &harness.Security{Users: passwords, Super: []string{superUser}, Reauth: reauth}
@@ -56,21 +56,13 @@ func startSecuredTarget(brokers int, settings map[string]string) (*target, error
 	return startSecuredKshare(brokers, settings, sec)
 }
 
-// token is an unsigned one, as the brokers of tests take them.
-func token(user string, lifetime time.Duration) string {
-	now := time.Now()
-	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	return encode(`{"alg":"none"}`) + "." +
-		encode(fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, user, now.Unix()-1, now.Add(lifetime).Unix())) + "."
-}
-
 // bearer is what a client that logs in by a token says first.
 func bearer(token string) []byte { return []byte("n,,\x01auth=Bearer " + token + "\x01\x01") }
 
 // login authenticates a connection.
 func (w *world) login(c *conn, user string) {
 	w.Helper()
-	if err := c.authenticate("OAUTHBEARER", bearer(token(user, time.Hour))); err != nil {
+	if err := c.authenticate("OAUTHBEARER", bearer(client.UnsignedToken(user, time.Hour))); err != nil {
 		w.Fatalf("login as %s: %v", user, err)
 	}
 }

@@ -20,7 +20,7 @@ type Security struct {
 	Users map[string]string
 	// Super users may do everything.
 	Super []string
-	// Reauth is for how long a login by SCRAM-SHA-256 is good (KIP-368). By other mechanisms there is no end to it.
+	// Reauth is for how long a login by PLAIN or SCRAM-SHA-512 is good (KIP-368). By other mechanisms there is no end to it.
 	Reauth time.Duration
 	// Service is the user that kshare logs in as by SCRAM-SHA-512.
 	Service string
@@ -40,9 +40,6 @@ const (
 	portSSL     // SSL with client certificates
 	portsSecured
 )
-
-// Reauth256 is the mechanism whose logins end.
-const Reauth256 = "SCRAM-SHA-256"
 
 // config are the settings of a node that listens on these ports.
 func (sec *Security) config(port int) (map[string]string, error) {
@@ -82,7 +79,8 @@ func (sec *Security) config(port int) (map[string]string, error) {
 		config[listener+"scram-sha-512.sasl.jaas.config"] = module + "scram.ScramLoginModule required;"
 		config[listener+"oauthbearer.sasl.jaas.config"] = module + `oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`
 		if sec.Reauth > 0 {
-			config[listener+strings.ToLower(Reauth256)+".connections.max.reauth.ms"] = fmt.Sprint(sec.Reauth.Milliseconds())
+			config[listener+"plain.connections.max.reauth.ms"] = fmt.Sprint(sec.Reauth.Milliseconds())
+			config[listener+"scram-sha-512.connections.max.reauth.ms"] = fmt.Sprint(sec.Reauth.Milliseconds())
 		}
 	}
 	if sec.TLS == nil {
