@@ -35,6 +35,8 @@ var serviceGrants = []harness.Grant{
 	{User: serviceUser, Op: kmsg.ACLOperationRead, Resource: kmsg.ACLResourceTypeGroup, Name: "kshare.", Prefixed: true},
 	{User: serviceUser, Op: kmsg.ACLOperationDelete, Resource: kmsg.ACLResourceTypeGroup, Name: "kshare.", Prefixed: true},
 	{User: serviceUser, Op: kmsg.ACLOperationWrite, Resource: kmsg.ACLResourceTypeTopic, Name: "dlq.", Prefixed: true},
+	// Only with errors.deadletterqueue.auto.create.topics.enable.
+	{User: serviceUser, Op: kmsg.ACLOperationCreate, Resource: kmsg.ACLResourceTypeTopic, Name: "dlq.", Prefixed: true},
 }
 
 // reauth is for how long a login by PLAIN or SCRAM-SHA-512, which is kshare's own, is good on a secured target.

@@ -168,6 +168,9 @@ func startSecuredKshare(brokers int, settings map[string]string, sec *harness.Se
 	for _, key := range slices.Sorted(maps.Keys(shareSettings)) {
 		flags = append(flags, "--broker-config", key+"="+shareSettings[key])
 	}
+	if sec != nil {
+		flags = append(flags, "--broker-config", "errors.deadletterqueue.auto.create.topics.enable=true")
+	}
 	rs, err := suite.StartReplicas(2, k, r, flags...)
 	if err != nil {
 		return nil, err
