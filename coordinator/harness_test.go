@@ -73,11 +73,12 @@ type testbed struct {
 	up     *upstream
 	broker BrokerConfig
 	pace   pace
+	log    zerolog.Logger
 }
 
 // newTestbed has no assignment interval, so that rebalances need no waiting.
 func newTestbed(t *testing.T, topics ...Topic) *testbed {
-	b := &testbed{t: t, redis: miniredis.RunT(t), up: &upstream{}, broker: DefaultBrokerConfig(), pace: defaultPace}
+	b := &testbed{t: t, redis: miniredis.RunT(t), up: &upstream{}, broker: DefaultBrokerConfig(), pace: defaultPace, log: zerolog.Nop()}
 	b.pace.metadata, b.pace.index = 20*time.Millisecond, 200*time.Millisecond
 	b.pace.health, b.pace.conflicts = 10*time.Millisecond, 50*time.Millisecond
 	b.set("group.share.assignment.interval.ms", "0")
@@ -127,7 +128,7 @@ func (b *testbed) replica() *replica {
 // start starts a replica, which is ready once it has read the index.
 func (b *testbed) start(client redis.UniversalClient) *replica {
 	store := statelog.NewStore(client, statelog.Options{ClusterID: "c", Log: zerolog.Nop()})
-	s := New(Options{Store: store, Topics: b.up, Use: b.up, Broker: b.broker, Log: zerolog.Nop()})
+	s := New(Options{Store: store, Topics: b.up, Use: b.up, Broker: b.broker, Log: b.log})
 	s.pace = b.pace
 	r := &replica{Service: s, t: b.t, client: client}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -73,6 +73,8 @@ type Service struct {
 	outages atomic.Uint64
 	down    atomic.Bool
 	back    atomic.Int64
+	// moaned is when trouble that all groups may have at once was last logged (Unix ns).
+	moaned atomic.Int64
 	// stale are groups whose copy Run should refresh.
 	stale chan string
 

@@ -1,9 +1,13 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 )
 
 // The points of the conformance checklist that a Service decides.
@@ -135,6 +139,24 @@ func TestCheck042_IDThatUpstreamUses(t *testing.T) {
 	}
 	if len(r.List(t.Context())) != 0 {
 		t.Fatal("a group was created")
+	}
+}
+
+// Clients are told to try again, so that the log alone tells an operator what is wrong, and not for each of them.
+func TestUpstreamThatDoesNotTellOfGroupsIsLogged(t *testing.T) {
+	b := newTestbed(t, testTopic("t", 1))
+	b.up.inUse = func(string) (bool, error) { return false, errors.New("DESCRIBE is needed") }
+	var log bytes.Buffer
+	b.log = zerolog.New(zerolog.SyncWriter(&log))
+	r := b.replica()
+	for range 5 {
+		if _, err := r.beat("m", 0, "t"); !errors.Is(err, ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	r.stop()
+	if n := strings.Count(log.String(), "DESCRIBE is needed"); n < 1 || n > 2 {
+		t.Fatalf("%d lines:\n%s", n, log.String())
 	}
 }
 

@@ -260,11 +260,20 @@ func (s *Service) checkUse(ctx context.Context, group string) error {
 	used, err := s.use.InUse(ctx, group)
 	switch {
 	case err != nil:
+		if ctx.Err() == nil && s.moan() { // else nobody learns why no group can be made
+			s.log.Warn().Err(err).Str("group", group).Msg("cannot ask upstream whether it has a group of that id; no share group is made meanwhile")
+		}
 		return unavailable(fmt.Errorf("group %q: asking upstream whether the id is taken: %w", group, err))
 	case used:
 		return notShareGroup(group)
 	}
 	return nil
+}
+
+// moan tells whether trouble that all groups may have at once is to be logged now: at most once a second.
+func (s *Service) moan() bool {
+	now, last := time.Now().UnixNano(), s.moaned.Load()
+	return now-last >= int64(time.Second) && s.moaned.CompareAndSwap(last, now)
 }
 
 // retriable hides that a log is missing where the client can only try again.

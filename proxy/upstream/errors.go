@@ -15,8 +15,8 @@ var (
 	ErrOffsetOutOfRange = errors.New("offset out of range")
 	// ErrCorrupt: what stands at the offset is no well-formed record batch of magic 2.
 	ErrCorrupt = errors.New("corrupt record batch")
-	// ErrUnauthorized: kshare's own service account may not read the topic.
-	ErrUnauthorized = errors.New("topic authorization failed for the service account")
+	// ErrUnauthorized: kshare's own service account lacks a grant.
+	ErrUnauthorized = errors.New("the service account lacks a grant")
 	// ErrUnavailable: upstream, or the node that is asked for, cannot be reached at present. Retriable.
 	ErrUnavailable = errors.New("upstream unavailable")
 	// ErrLogin: upstream refuses kshare's own login, or what it takes could not be had. It comes with ErrUnavailable, for

@@ -357,9 +357,11 @@ func TestGroupInUseFindsEveryTypeOfGroup(t *testing.T) {
 		if f.cluster == nil {
 			return
 		}
-		f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeGroups}, Err: kerr.GroupAuthorizationFailed})
-		if _, err := f.c.GroupInUse(f.ctx, "denied"); !errors.Is(err, ErrUnauthorized) {
-			f.Fatalf("not allowed to describe: %v", err)
+		for _, key := range []kmsg.Key{kmsg.DescribeGroups, kmsg.FindCoordinator} {
+			f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.GroupAuthorizationFailed})
+			if _, err := f.c.GroupInUse(f.ctx, "denied by "+key.Name()); !errors.Is(err, ErrUnauthorized) {
+				f.Fatalf("not allowed to describe: %v", err)
+			}
 		}
 	})
 }

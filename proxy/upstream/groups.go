@@ -44,7 +44,10 @@ func (c *Client) groupInUse(ctx context.Context, group string, versions map[int1
 	if len(shards) != 1 {
 		return false, fmt.Errorf("%w: %d answers about one group", ErrUnavailable, len(shards))
 	}
-	if err := shards[0].Err; err != nil {
+	switch err := shards[0].Err; {
+	case errors.Is(err, kerr.GroupAuthorizationFailed): // at the look for the coordinator
+		return groupExists(kerr.GroupAuthorizationFailed.Code, "")
+	case err != nil:
 		return false, unavailable(ctx, err)
 	}
 	resp := shards[0].Resp.(*kmsg.DescribeGroupsResponse)

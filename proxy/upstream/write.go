@@ -188,7 +188,7 @@ func (c *Client) createTopic(ctx context.Context, name string) (again bool, err 
 	}
 	for _, t := range resp.(*kmsg.CreateTopicsResponse).Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); t.Topic == name && err != nil && err != kerr.TopicAlreadyExists {
-			again, err = writeError(err)
+			again, err = writeError(err, "CREATE")
 			return again, fmt.Errorf("making the topic: %w", err)
 		}
 	}
@@ -214,7 +214,7 @@ func produce(ctx context.Context, client *kgo.Client, node int32, topic Topic, p
 				continue
 			}
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return writeError(err)
+				return writeError(err, "WRITE")
 			}
 			return false, nil
 		}
@@ -223,10 +223,11 @@ func produce(ctx context.Context, client *kgo.Client, node int32, topic Topic, p
 }
 
 // writeError turns what upstream says against a batch or a topic into one of our errors, and tells whether it may pass.
-func writeError(err error) (again bool, _ error) {
+// op is what the service account needs for it.
+func writeError(err error, op string) (again bool, _ error) {
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return false, fmt.Errorf("%w: WRITE is needed: %w", ErrUnauthorized, err)
+		return false, fmt.Errorf("%w: %s is needed: %w", ErrUnauthorized, op, err)
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
 		return false, fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
