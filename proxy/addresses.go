@@ -31,7 +31,7 @@ func (n *nodes) bootstrapPort() int32 {
 	}
 	n.mu.Unlock()
 	_, port, _ := net.SplitHostPort(addr)
-	p, _ := strconv.Atoi(port)
+	p, _ := strconv.ParseUint(port, 10, 16)
 	return int32(p)
 }
 

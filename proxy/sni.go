@@ -32,7 +32,7 @@ func (l ListenTLS) withDefaults(listen string) ListenTLS {
 	l.SNISuffix = canonicalName(l.SNISuffix)
 	if l.byName() && l.SNIPort == 0 {
 		_, port, _ := net.SplitHostPort(listen)
-		p, _ := strconv.Atoi(port)
+		p, _ := strconv.ParseUint(port, 10, 16)
 		l.SNIPort = int32(p)
 	}
 	return l
