@@ -81,3 +81,18 @@ func TestAReplicaWhoseLoginIsRefusedSaysSoAndGoesOnTrying(t *testing.T) {
 		}
 	}
 }
+
+// TestAMissingLoginIsNamed: the cluster wants a login and kshare has none.
+func TestAMissingLoginIsNamed(t *testing.T) {
+	const host = "127.0.71.14"
+	redis, _ := servers(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	p := startProcess(t, nil, serveArgs(host, cluster.ListenAddrs()[0], redis)...)
+	eventually(t, 15*time.Second, answers("http://"+host+":19080/readyz", 503, "upstream: ", "SASL only where login-mechanism is"))
+	p.terminate()
+	p.exit(10 * time.Second)
+}

@@ -11,10 +11,11 @@ import (
 
 // marked makes what a broker says of a login ErrLogin.
 func marked(err error) error {
-	for _, code := range []error{kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState} {
-		if errors.Is(err, code) {
-			return fmt.Errorf("%w: %w", ErrLogin, err)
-		}
+	switch {
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("%w: %w", ErrLogin, err)
+	case errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Errorf("%w: %w (a listener without SASL says so)", ErrLogin, err)
 	}
 	return err
 }
