@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -85,11 +86,13 @@ func TestAnOutageCostsOneGoroutineHoweverManyKeysWait(t *testing.T) {
 	for i := range keys {
 		ps = append(ps, logs.Get(fmt.Sprint(i)).Submit([]byte("second")))
 	}
-	for range 100 { // while catch-ups fall due again and again
-		if n := runtime.NumGoroutine(); n > before+keys/4 { // timers that fire come and go
-			t.Fatalf("%d goroutines, then %d", before, n)
-		}
+	least := math.MaxInt // timers that fire come and go, on a busy machine many at once
+	for range 100 {      // while catch-ups fall due again and again
+		least = min(least, runtime.NumGoroutine())
 		pause(2 * time.Millisecond)
+	}
+	if least > before+keys/4 {
+		t.Fatalf("%d goroutines, then never less than %d", before, least)
 	}
 	srv.start()
 	for _, p := range ps {
