@@ -15,6 +15,7 @@ type Java struct {
 	Suite    *harness.Suite
 	Version  string
 	Config   map[string]string // of the consumer, besides what Start sets
+	Flags    []string          // of the Java machine
 	Callback bool              // an acknowledgement callback is set, see Driver.Told
 }
 
@@ -36,9 +37,10 @@ func (j Java) Launch(name string) (*Driver, error) {
 		return nil, fmt.Errorf("kafka-clients %s are missing: run e2e/setup.sh full", j.Version)
 	}
 	classes := filepath.Join(j.Suite.Root, "java", "target", "classes")
-	p, err := j.Suite.Start(name, nil, "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+	flags := append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-		"-cp", classes+":"+filepath.Join(clients, "*"), "kshare.e2e.Driver")
+		"-cp", classes + ":" + filepath.Join(clients, "*")}, j.Flags...)
+	p, err := j.Suite.Start(name, nil, "java", append(flags, "kshare.e2e.Driver")...)
 	if err != nil {
 		return nil, err
 	}

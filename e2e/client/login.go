@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -24,6 +25,7 @@ type Login struct {
 	User      string
 	Password  string
 	CA        string // PEM file of the authority to trust; empty: no TLS
+	Host      string // address that all names stand for, to franz-go with TLS; empty: they are looked up
 }
 
 func (l Login) protocol() string {
@@ -90,12 +92,30 @@ func (l Login) Franz() ([]kgo.Opt, error) {
 		if !pool.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("no certificate in %s", l.CA)
 		}
-		opts = append(opts, kgo.DialTLSConfig(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
+		config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		if l.Host == "" {
+			opts = append(opts, kgo.DialTLSConfig(config))
+		} else {
+			opts = append(opts, kgo.Dialer(l.dialer(config)))
+		}
 	}
 	if m := l.mechanism(); m != nil {
 		opts = append(opts, kgo.SASL(m))
 	}
 	return opts, nil
+}
+
+// dialer connects to Host in place of whatever name, which it gives as TLS server name.
+func (l Login) dialer(config *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		name, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		named := config.Clone()
+		named.ServerName = name
+		return (&tls.Dialer{Config: named}).DialContext(ctx, network, net.JoinHostPort(l.Host, port))
+	}
 }
 
 func (l Login) mechanism() sasl.Mechanism {

@@ -19,11 +19,16 @@ var offCoordinatorRows = []namedRow{
 	{"ShareAcknowledge off the coordinator", acknowledgeRow},
 }
 
-func TestNodesThatDoNotCoordinateTheGroupAskACLsToo(t *testing.T) {
+// TestThreeSecuredBrokers: nodes that do not coordinate a group ask ACLs for it too, and all are reached by TLS.
+func TestThreeSecuredBrokers(t *testing.T) {
 	if native() && !full() {
 		t.Skip("on native with E2E_SIZE=full")
 	}
-	tg, err := startSecuredTarget(3, clusterSettings)
+	authority, err := suite.NewAuthority("authority")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tg, err := startSecuredTarget(3, clusterSettings, authority)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +39,11 @@ func TestNodesThatDoNotCoordinateTheGroupAskACLsToo(t *testing.T) {
 			row.test(w, row.make(w), w.tg.at(i%w.tg.count(), w.node))
 		})
 	}
+	if native() {
+		return
+	}
+	t.Run("TLS with node ports", func(t *testing.T) { speaksTLS(t, tg, authority, false) })
+	t.Run("TLS by names", func(t *testing.T) { speaksTLS(t, tg, authority, true) })
 }
 
 // offCoordinator makes a world on three brokers, whose partition is led by another node than the group's coordinator.

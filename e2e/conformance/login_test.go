@@ -258,7 +258,11 @@ func TestClientsLogInByAllMechanisms(t *testing.T) {
 			mechanisms[name] = mechanisms["franz"]
 		}
 		for _, mechanism := range mechanisms[name] {
-			w.within(name+" "+mechanism, func(w *world) { w.logsIn(kind, mechanism) })
+			w.within(name+" "+mechanism, func(w *world) {
+				w.Parallel()
+				w.admin = w.dial(w.tg.bootstrap)
+				w.logsIn(kind, mechanism)
+			})
 		}
 	}
 }
@@ -270,30 +274,7 @@ func (w *world) logsIn(kind client.Kind, mechanism string) {
 	w.group += "-" + kind.Name() + "-" + strings.ToLower(mechanism)
 	w.set(w.group, "share.auto.offset.reset", "earliest")
 	w.granted(user, onGroup(opRead, w.group))
-	c, err := kind.Start(client.Config{Name: w.group, Bootstrap: w.tg.bootstrap, Group: w.group, Topic: w.main.name, Explicit: true, Login: login})
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer c.Kill()
-	var got []client.Record
-	w.until("records", 40*time.Second, func() error {
-		records, err := c.Poll(5 * time.Second)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if got = append(got, records...); len(got) < 5 {
-			return fmt.Errorf("%d", len(got))
-		}
-		return nil
-	})
-	for _, r := range got {
-		if err := c.Ack(r, client.Accept); err != nil {
-			w.Fatal(err)
-		}
-	}
-	if failed, err := c.Commit(); err != nil || len(failed) > 0 {
-		w.Fatalf("commit: %v %v", failed, err)
-	}
+	c := w.consumesAll(kind, client.Config{Name: w.group, Bootstrap: w.tg.bootstrap, Group: w.group, Topic: w.main.name, Explicit: true, Login: login}, 5)
 	if d, ok := c.(*client.Driver); ok && kind.Name() == "java" {
 		config := login.Java()
 		config["bootstrap.servers"] = w.tg.bootstrap
@@ -304,4 +285,34 @@ func (w *world) logsIn(kind client.Kind, mechanism string) {
 	if err := c.Close(); err != nil {
 		w.Error(err)
 	}
+}
+
+// consumesAll starts a consumer, which gets and accepts so many records.
+func (w *world) consumesAll(kind client.Kind, config client.Config, n int) client.ShareClient {
+	w.Helper()
+	c, err := kind.Start(config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(c.Kill)
+	got := 0
+	w.until("records", 40*time.Second, func() error {
+		records, err := c.Poll(5 * time.Second)
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, r := range records {
+			if err := c.Ack(r, client.Accept); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if failed, err := c.Commit(); err != nil || len(failed) > 0 {
+			w.Fatalf("commit: %v %v", failed, err)
+		}
+		if got += len(records); got < n {
+			return fmt.Errorf("%d", got)
+		}
+		return nil
+	})
+	return c
 }

@@ -117,9 +117,8 @@ func TestClientsOutliveReauthentications(t *testing.T) {
 		w.within(kind.Name(), func(w *world) {
 			w.Parallel()
 			w.group += "-" + kind.Name()
-			own := *w
-			own.admin = w.dial(w.tg.bootstrap)
-			own.outlives(kind)
+			w.admin = w.dial(w.tg.bootstrap)
+			w.outlives(kind)
 		})
 	}
 }

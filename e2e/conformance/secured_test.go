@@ -42,15 +42,12 @@ var serviceGrants = []harness.Grant{
 // reauth is for how long a login by PLAIN or SCRAM-SHA-512, which is kshare's own, is good on a secured target.
 const reauth = 3 * time.Second
 
-func newSecurity() *harness.Security {
-	return &harness.Security{Users: passwords, Super: []string{superUser}, Reauth: reauth}
-}
-
 // startSecured starts what secured tests share.
-var startSecured = sync.OnceValues(func() (*target, error) { return startSecuredTarget(1, openSettings) })
+var startSecured = sync.OnceValues(func() (*target, error) { return startSecuredTarget(1, openSettings, nil) })
 
-func startSecuredTarget(brokers int, settings map[string]string) (*target, error) {
-	sec := newSecurity()
+// startSecuredTarget starts brokers with logins; with an authority, kshare goes to them by TLS.
+func startSecuredTarget(brokers int, settings map[string]string, tls *harness.Authority) (*target, error) {
+	sec := &harness.Security{Users: passwords, Super: []string{superUser}, Reauth: reauth, TLS: tls}
 	if native() {
 		return startSecuredNative(brokers, settings, sec)
 	}

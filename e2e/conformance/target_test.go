@@ -105,6 +105,7 @@ type target struct {
 	bootstrap string
 	kafka     *harness.Kafka
 	replicas  *harness.Replicas // nil on native
+	redis     *harness.Redis    // nil on native
 	secured   bool
 }
 
@@ -176,7 +177,7 @@ func startSecuredKshare(brokers int, settings map[string]string, sec *harness.Se
 		return nil, err
 	}
 	suite.OnClose(rs.Close)
-	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs, secured: sec != nil}, nil
+	return &target{bootstrap: rs.Bootstrap, kafka: k, replicas: rs, redis: r, secured: sec != nil}, nil
 }
 
 // count is the number of replicas to ask; on native there is only the node itself.

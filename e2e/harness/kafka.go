@@ -35,6 +35,7 @@ type KafkaOptions struct {
 type Kafka struct {
 	Version   string
 	Bootstrap string // comma-separated; where clients go, by SASL_PLAINTEXT if there is security
+	SASLSSL   string // where clients may go by SASL_SSL; empty without security with TLS
 	Inner     string // where everything is allowed without a login: Bootstrap, if there is no security
 	NodeIDs   []int32
 	Nodes     []*Process
@@ -67,15 +68,19 @@ func (s *Suite) StartKafka(o KafkaOptions) (*Kafka, error) {
 		return nil, err
 	}
 	clusterID := randomClusterID()
-	var voters, seeds, inners []string
+	var voters, seeds, inners, tls []string
 	for i := range o.Nodes {
 		k.NodeIDs = append(k.NodeIDs, int32(i+1))
 		port := first + k.ports*i
 		voters = append(voters, fmt.Sprintf("%d@%s:%d", i+1, UpstreamHost, port+portController))
 		seeds = append(seeds, fmt.Sprintf("%s:%d", UpstreamHost, port))
 		inners = append(inners, fmt.Sprintf("%s:%d", UpstreamHost, port+inner))
+		tls = append(tls, fmt.Sprintf("%s:%d", UpstreamHost, port+portSASLSSL))
 	}
 	k.Bootstrap, k.Inner = strings.Join(seeds, ","), strings.Join(inners, ",")
+	if o.Security != nil && o.Security.TLS != nil {
+		k.SASLSSL = strings.Join(tls, ",")
+	}
 	for i := range o.Nodes {
 		name := fmt.Sprintf("kafka-%s-%d-node%d", o.Version, first, i+1)
 		port := first + k.ports*i

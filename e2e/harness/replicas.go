@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -85,16 +86,17 @@ func (s *Suite) StartReplicas(n int, k *Kafka, r *Redis, flags ...string) (*Repl
 
 // Start starts replica i, which must not be running.
 func (rs *Replicas) Start(i int) error {
-	login, env := rs.kafka.security.login()
+	access, env := rs.kafka.access()
 	args := append([]string{"serve",
-		"--upstream", rs.kafka.Bootstrap,
 		"--redis", rs.redis.URL(),
 		"--listen", fmt.Sprintf("%s:%d", ReplicaHost(i), rs.port),
 		"--advertise", "127.0.0.1",
-		"--node-ports", fmt.Sprint(rs.port + portNodes),
 		"--log-level", "debug",
 		"--http", fmt.Sprintf("%s:%d", ReplicaHost(i), rs.port+portHTTP),
-	}, append(login, rs.flags...)...)
+	}, append(access, rs.flags...)...)
+	if !slices.Contains(rs.flags, "--sni-suffix") {
+		args = append(args, "--node-ports", fmt.Sprint(rs.port+portNodes))
+	}
 	p, err := rs.suite.Start(fmt.Sprintf("kshare-%d-replica%d", rs.port, i), env, rs.binary, args...)
 	if err != nil {
 		return err

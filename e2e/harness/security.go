@@ -26,7 +26,7 @@ type Security struct {
 	Service string
 	// Grants are given before anything else is started.
 	Grants []Grant
-	// TLS adds the listeners SASL_SSL and SSL; the latter wants certificates of the authority, and takes their common name
+	// TLS adds the listeners SASL_SSL, which kshare goes to then, and SSL; the latter wants certificates of the authority, and takes their common name
 	// for the user.
 	TLS *Authority
 }
@@ -116,11 +116,16 @@ func (sec *Security) format() (flags []string) {
 	return flags
 }
 
-// login are the flags and the environment that have kshare log in.
-func (sec *Security) login() (flags, env []string) {
-	if sec == nil || sec.Service == "" {
-		return nil, nil
+// access are the flags and the environment that kshare reaches a cluster with.
+func (k *Kafka) access() (flags, env []string) {
+	sec := k.security
+	flags = []string{"--upstream", k.Bootstrap}
+	if k.SASLSSL != "" {
+		flags = []string{"--upstream", k.SASLSSL, "--upstream-tls", "true", "--upstream-tls-ca", sec.TLS.CA}
 	}
-	return []string{"--login-mechanism", "SCRAM-SHA-512", "--login-username", sec.Service},
-		[]string{"KSHARE_LOGIN_PASSWORD=" + sec.Users[sec.Service]}
+	if sec != nil && sec.Service != "" {
+		flags = append(flags, "--login-mechanism", "SCRAM-SHA-512", "--login-username", sec.Service)
+		env = []string{"KSHARE_LOGIN_PASSWORD=" + sec.Users[sec.Service]}
+	}
+	return flags, env
 }
