@@ -31,8 +31,8 @@ const (
 	opClusterAction   = kmsg.ACLOperationClusterAction
 )
 
-// aclRows is section 8 in its order.
-var aclRows = append([]namedRow{
+// aclRows is section 8 in its order, and what is refused because the group is a share group.
+var aclRows = slices.Concat([]namedRow{
 	{"FindCoordinator of a group", findGroupRow},
 	{"FindCoordinator of share state", findShareRow},
 	{"ListGroups by the group", listGroupsRow},
@@ -51,7 +51,7 @@ var aclRows = append([]namedRow{
 	{"IncrementalAlterConfigs of a group", incrementalAlterRow},
 	{"AlterConfigs of a group", alterConfigsRow},
 	{"ListConfigResources", listConfigsRow},
-}, shareStateRows()...)
+}, shareStateRows(), wrongTypeRows())
 
 func findGroupRow(w *world) aclRow {
 	return aclRow{
