@@ -216,3 +216,36 @@ func told(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, "; ")
 }
+
+// What a user is told that it may do with the group is what it may do.
+func TestOperationsOnAShareGroupAreThoseGranted(t *testing.T) {
+	w := enter(t, setup{secured: true})
+	bits := func(ops ...kmsg.ACLOperation) (mask int32) {
+		for _, op := range ops {
+			mask |= 1 << op
+		}
+		return mask
+	}
+	for what, u := range map[string]struct {
+		grants []harness.Grant
+		want   int32
+	}{
+		"READ":   {[]harness.Grant{onGroup(opRead, w.group)}, bits(opRead, opDescribe)},
+		"DELETE": {[]harness.Grant{onGroup(opDelete, w.group)}, bits(opDelete, opDescribe)},
+		"DESCRIBE and configs": {[]harness.Grant{onGroup(opDescribe, w.group), onConfigs(w, opAlterConfigs)},
+			bits(opDescribe, opDescribeConfigs, opAlterConfigs)},
+		"ALL without READ": {[]harness.Grant{onGroup(kmsg.ACLOperationAll, w.group), onConfigs(w, kmsg.ACLOperationAll),
+			{Op: opRead, Resource: kmsg.ACLResourceTypeGroup, Name: w.group, Deny: true}},
+			bits(opDelete, opDescribe, opDescribeConfigs, opAlterConfigs)},
+	} {
+		user := "user-" + w.unique()
+		w.granted(user, append(u.grants, onTopic(opDescribe, w.main))...)
+		req := kmsg.NewPtrShareGroupDescribeRequest()
+		req.Version, req.GroupIDs, req.IncludeAuthorizedOperations = 1, []string{w.group}, true
+		got := ask[*kmsg.ShareGroupDescribeResponse](w, w.dialAs(user, w.node), req).Groups[0]
+		w.code(what, got.ErrorCode, nil)
+		if got.AuthorizedOperations != u.want {
+			t.Errorf("%s: operations %b, want %b", what, got.AuthorizedOperations, u.want)
+		}
+	}
+}
