@@ -60,7 +60,7 @@ func TestSessionOutlivesReauthentications(t *testing.T) {
 	m.ack(nil, w.p(0), accept(0, 1))
 }
 
-// A client that does not is closed at a request after the end, or when kshare next asks what it may do.
+// A client that does not is closed at a request after the end, at the latest when what it may do is asked for again.
 func TestLoginThatHasEndedClosesTheConnection(t *testing.T) {
 	w := enter(t, setup{secured: true})
 	w.granted("bob", readers(w)...)
@@ -68,7 +68,7 @@ func TestLoginThatHasEndedClosesTheConnection(t *testing.T) {
 	began := time.Now()
 	m.fetch(w.p(0))
 	var err error
-	w.until("the connection to end", lifetime+revocation, func() error {
+	w.until("the connection to end", lifetime+revocation(), func() error {
 		var resp kmsg.Response
 		if resp, err = m.c.do(m.quickly()); err == nil {
 			m.w.code("ShareFetch", resp.(*kmsg.ShareFetchResponse).ErrorCode, nil)

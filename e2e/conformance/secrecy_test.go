@@ -14,9 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// revocation is how long an ACL may be at work after it was taken back: kshare keeps answers for 5 s. The rest is for the
-// machine.
-const revocation = 5*time.Second + 700*time.Millisecond
+// revocation is how long an ACL may be at work after it was taken back, with some time for the machine.
+func revocation() time.Duration { return allowed().keepsAnswers + 700*time.Millisecond }
 
 // tap is a connection that keeps what comes.
 type tap struct {
@@ -132,7 +131,7 @@ func TestNoByteForWhoMayNotRead(t *testing.T) {
 
 	grant := onTopic(opRead, w.main)
 	w.granted(bob, grant)
-	w.until("records after the grant", revocation, func() error {
+	w.until("records after the grant", revocation(), func() error {
 		b.do(b.quickly(w.p(0)))
 		if !bobs.heard(marker) {
 			return errors.New("none")
@@ -141,7 +140,7 @@ func TestNoByteForWhoMayNotRead(t *testing.T) {
 	})
 	b.close()
 	w.revoked(bob, grant)
-	w.until("denial after the revocation", revocation, func() error {
+	w.until("denial after the revocation", revocation(), func() error {
 		put()
 		f := b.do(b.quickly(w.p(0)))
 		part := f.part(w.p(0))
@@ -194,7 +193,7 @@ func TestRevokedReadEndsFetchesAndLocksStay(t *testing.T) {
 			m.takes("0-2x1", w.p(0))
 			m.fetch()
 			w.revoked(alice, readers(w)[grant])
-			w.until("denial", revocation, func() error {
+			w.until("denial", revocation(), func() error {
 				resp := ask[*kmsg.ShareFetchResponse](w, m.c, m.quickly())
 				if resp.ErrorCode == 0 {
 					m.advance(m.epoch)

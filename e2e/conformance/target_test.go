@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kshare/e2e/harness"
 )
@@ -54,6 +55,8 @@ type differences struct {
 	deadGroups bool
 	// noShareState: the requests by which brokers keep the state of share-partitions with each other are not served.
 	noShareState bool
+	// keepsAnswers is for how long what a user may do is not asked for again, nor whether a login has ended.
+	keepsAnswers time.Duration
 	// ownConfigs are group configs that kshare has beyond Kafka's.
 	ownConfigs []string
 }
@@ -64,7 +67,7 @@ func allowed() differences {
 			statesAtLeader: true, lostLeaderEpoch: true, cutIsLost: true}
 	}
 	return differences{noHint: -1, deadLetterPrefixAtOnce: true, clusterConfigACLs: strings.HasPrefix(upstreamVersion(), "3."),
-		deadGroups: strings.HasPrefix(upstreamVersion(), "3."), noShareState: true,
+		deadGroups: strings.HasPrefix(upstreamVersion(), "3."), noShareState: true, keepsAnswers: 5 * time.Second,
 		ownConfigs: []string{"share.release.backoff.ms", "share.release.backoff.max.ms"}}
 }
 
