@@ -18,7 +18,7 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # G404 (math/rand): it spreads timers. Nonces and names are made by crypto/rand.
 # e2e is tests. What else is left out stands at its place, as #nosec with the reason.
 GOSEC       = go run github.com/securego/gosec/v2/cmd/gosec@v2.30.0 -quiet -exclude=G115,G404 -exclude-dir=e2e
-FUZZTIME   ?= 3s
+FUZZTIME   ?= 5s
 GO_E2E      = go test -tags e2e -count=1 -p 1
 # From its own folder, for then go test prints the list of checks.
 CONFORMANCE = cd e2e/conformance && $(GO_E2E) -timeout 20m
