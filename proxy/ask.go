@@ -134,13 +134,19 @@ func (c *conn) checkUpstreamHas(h header) error {
 // served to it. Where upstream wants SASL first, it closes an unauthenticated
 // connection at a question, after SaslHandshake with an answer that says
 // nothing: no broker leaves itself out to those it has accepted.
-func (c *conn) checkAccepted(ctx context.Context) error {
+func (c *conn) checkAccepted(ctx context.Context) error { return c.checkAcceptedAs(ctx, c.clientID) }
+
+func (c *conn) checkAcceptedAs(ctx context.Context, clientID *string) error {
 	if c.accepted.Load() {
 		return nil
 	}
-	resp, err := c.ask(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}})
+	b, err := c.askAs(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}}, clientID)
 	if err != nil {
 		return err
+	}
+	resp, err := decodeResponse(metadataKey, metadataVersion, b)
+	if err != nil {
+		return closing(CloseUpstreamProtocol, fmt.Errorf("%s v%d response: %w", apiName(metadataKey), metadataVersion, err))
 	}
 	if len(resp.(*kmsg.MetadataResponse).Brokers) == 0 {
 		return closing(CloseNotAuthenticated, nil)

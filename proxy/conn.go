@@ -8,13 +8,11 @@ import (
 	"io"
 	"math"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kshare/proxy/serve"
 )
@@ -345,66 +343,3 @@ func (c *conn) upstreamConn() net.Conn {
 	defer c.mu.Unlock()
 	return c.up
 }
-
-// maxDecoded bounds requests that are decoded here. No client has reason to come near it, and an array may promise an
-// element of a hundred bytes in memory for each byte of the frame.
-const maxDecoded = 4 << 20
-
-// serveWhole reads the request, waits for its turn and has it answered.
-func (c *conn) serveWhole(h header, rt route) error {
-	if h.size > maxDecoded {
-		return closing(CloseOversizedFrame, fmt.Errorf("%s of %d bytes; what is read here may have %d", apiName(h.key), h.size, maxDecoded))
-	}
-	frame, err := readFrame(c.in, h.size)
-	c.frame.stop()
-	if err != nil {
-		return closing(CloseTruncated, err)
-	}
-	flexible := false
-	if !rt.raw {
-		body := kmsg.RequestForKey(h.key)
-		body.SetVersion(h.version)
-		flexible = body.IsFlexible()
-	}
-	r, err := parseRequest(h, frame, flexible)
-	if err != nil {
-		return err
-	}
-	c.clientID = r.clientID
-	if rt.api != nil {
-		return c.serveAPI(r, rt)
-	}
-	if err := c.settle(); err != nil {
-		return err
-	}
-	return rt.handle(c, r)
-}
-
-// respond writes a response of our own. Only called when settled, so nobody
-// else writes to the client.
-func (c *conn) respond(corr int32, resp kmsg.Response) error {
-	buf := responseBuffers.Get().(*[]byte)
-	*buf = appendResponse((*buf)[:0], corr, resp)
-	err := c.writeClient(*buf)
-	if cap(*buf) <= keepBuffer {
-		responseBuffers.Put(buf)
-	}
-	return err
-}
-
-// writeClient writes a response that is held whole.
-func (c *conn) writeClient(b []byte) error {
-	err := patience(c.s.cfg.StallTimeout).write(c.client, b)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return closing(CloseSlowReader, nil)
-	case err != nil:
-		return closing(CloseClient, err)
-	}
-	return nil
-}
-
-// keepBuffer bounds what an unused response buffer may pin.
-const keepBuffer = 4 << 20
-
-var responseBuffers = sync.Pool{New: func() any { return new([]byte) }}

@@ -4,8 +4,6 @@ import (
 	"io"
 	"net"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Three clocks run on a client connection: until it has asked what upstream answers to accepted clients only, while a
@@ -63,7 +61,7 @@ func (c *conn) authExpired() {
 		c.close(c.notAuthenticated())
 	default:
 		c.doubted.Store(true)
-		_, err := c.askAs(c.ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}}, nil)
+		err := c.checkAcceptedAs(c.ctx, nil)
 		c.doubted.Store(false)
 		if err != nil {
 			c.close(c.notAuthenticated())

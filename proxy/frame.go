@@ -226,11 +226,21 @@ func (r *request) decode() (kmsg.Request, error) {
 		return nil, closing(CloseUnsupportedAPI, fmt.Errorf("key %d", r.key))
 	}
 	body.SetVersion(r.version)
+	if len(r.body) > largeBody {
+		largeBodies <- struct{}{}
+		defer func() { <-largeBodies }()
+	}
 	if err := body.ReadFrom(r.body); err != nil {
 		return nil, closing(CloseMalformed, fmt.Errorf("%s v%d: %w", kmsg.NameForKey(r.key), r.version, err))
 	}
 	return body, nil
 }
+
+// largeBodies lets few large requests be decoded at a time: each may take many times its size until it turns out that it
+// promised more than it has.
+var largeBodies = make(chan struct{}, 2)
+
+const largeBody = 256 << 10
 
 func (r *request) clientName() string {
 	if r.clientID == nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kshare/proxy/serve"
 )
 
 func TestHostileFramesEndWithTheirReasonAndOneLogLine(t *testing.T) {
@@ -68,6 +70,25 @@ func TestRequestThatIsDecodedHereIsSmall(t *testing.T) {
 	if _, err := w.receive(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLargeRequestOfAStrangerIsNotTakenIn: what may cost memory is read once upstream has accepted the client.
+func TestLargeRequestOfAStrangerIsNotTakenIn(t *testing.T) {
+	addr := scripted(t, func(int, []byte) []byte { return nil }) // accepts nobody
+	cluster := &fakeCluster{ready: make(chan struct{})}
+	close(cluster.ready)
+	f := startProxy(t, setup{addrs: []string{addr}, cluster: cluster, apis: shareAPIs()})
+	for key, reason := range map[byte]CloseReason{76: CloseUpstream, 10: CloseUpstream, 17: CloseOversizedFrame, 18: CloseOversizedFrame} {
+		before, w := f.closedWith(reason), f.dial()
+		w.send([]byte{0, 0, 0x40, 1, 0, key, 0, 1, 0, 0, 0, 1})
+		w.expectClosed()
+		eventually(t, "counted", func() bool { return f.closedWith(reason) == before+1 })
+	}
+	up := startUpstream(t)
+	f = startProxy(t, setup{addrs: up.ListenAddrs(), apis: []serve.API{echoHeartbeat(nil)}})
+	large := heartbeat("m")
+	large.SubscribedTopicNames = make([]string, 100_000)
+	f.dial().ask(1, large)
 }
 
 func TestSilentConnectionIsClosed(t *testing.T) {
