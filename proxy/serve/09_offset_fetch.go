@@ -85,6 +85,6 @@ func splitOffsetFetch(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 func mergeOffsetFetch(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.OffsetFetchResponse), theirs.(*kmsg.OffsetFetchResponse)
 	out.Groups = append(out.Groups, up.Groups...)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out
 }

@@ -52,6 +52,6 @@ func splitDescribeGroups(s *Server, body kmsg.Request) (own, theirs kmsg.Request
 func mergeDescribeGroups(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.DescribeGroupsResponse), theirs.(*kmsg.DescribeGroupsResponse)
 	out.Groups = append(out.Groups, up.Groups...)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out
 }

@@ -108,6 +108,6 @@ func (s *Server) mergeList(own, theirs kmsg.Response) kmsg.Response {
 			out.Groups = append(out.Groups, g)
 		}
 	}
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out.ListGroupsResponse
 }

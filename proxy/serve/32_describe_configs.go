@@ -121,12 +121,13 @@ func splitDescribeBefore(_ *Server, body kmsg.Request) (own, theirs kmsg.Request
 // what it has against the question does not count.
 func mergeDescribe(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.DescribeConfigsResponse), theirs.(*kmsg.DescribeConfigsResponse)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	of := func(r kmsg.DescribeConfigsResponseResource) resource { return resource{r.ResourceType, r.ResourceName} }
 	out.Resources = mergeResources(out.Resources, up.Resources, of, func(told *kmsg.DescribeConfigsResponseResource, r kmsg.DescribeConfigsResponseResource) {
 		if r.ErrorCode != codeNone || told.ErrorCode != codeNone {
 			return
 		}
+		told.UnknownTags = r.UnknownTags
 		for _, c := range r.Configs {
 			if !coordinator.OwnsConfig(c.Name) {
 				told.Configs = append(told.Configs, c)

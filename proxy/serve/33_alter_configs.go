@@ -47,7 +47,7 @@ func splitAlter(_ *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 
 func mergeAlter(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.AlterConfigsResponse), theirs.(*kmsg.AlterConfigsResponse)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	out.Resources = append(out.Resources, up.Resources...)
 	return out
 }

@@ -59,6 +59,6 @@ func splitDelete(s *Server, body kmsg.Request) (own, theirs kmsg.Request) {
 func mergeDelete(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.DeleteGroupsResponse), theirs.(*kmsg.DeleteGroupsResponse)
 	out.Groups = append(out.Groups, up.Groups...)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out
 }

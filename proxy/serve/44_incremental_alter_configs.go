@@ -101,11 +101,12 @@ func splitIncrementalAlterBefore(_ *Server, body kmsg.Request) (own, theirs kmsg
 // mergeIncrementalAlter joins the answers, one per resource.
 func mergeIncrementalAlter(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.IncrementalAlterConfigsResponse), theirs.(*kmsg.IncrementalAlterConfigsResponse)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	of := func(r kmsg.IncrementalAlterConfigsResponseResource) resource {
 		return resource{r.ResourceType, r.ResourceName}
 	}
 	out.Resources = mergeResources(out.Resources, up.Resources, of, func(told *kmsg.IncrementalAlterConfigsResponseResource, r kmsg.IncrementalAlterConfigsResponseResource) {
+		told.UnknownTags = r.UnknownTags
 		if told.ErrorCode == codeNone {
 			told.ErrorCode, told.ErrorMessage = r.ErrorCode, r.ErrorMessage
 		}

@@ -33,6 +33,6 @@ func splitConsumerDescribe(s *Server, body kmsg.Request) (own, theirs kmsg.Reque
 func mergeConsumerDescribe(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.ConsumerGroupDescribeResponse), theirs.(*kmsg.ConsumerGroupDescribeResponse)
 	out.Groups = append(out.Groups, up.Groups...)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out
 }

@@ -95,6 +95,6 @@ func mergeConfigList(own, theirs kmsg.Response) kmsg.Response {
 			out.ConfigResources = append(out.ConfigResources, c)
 		}
 	}
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out.ListConfigResourcesResponse
 }

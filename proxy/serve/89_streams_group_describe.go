@@ -33,6 +33,6 @@ func splitStreamsDescribe(s *Server, body kmsg.Request) (own, theirs kmsg.Reques
 func mergeStreamsDescribe(own, theirs kmsg.Response) kmsg.Response {
 	out, up := own.(*kmsg.StreamsGroupDescribeResponse), theirs.(*kmsg.StreamsGroupDescribeResponse)
 	out.Groups = append(out.Groups, up.Groups...)
-	out.ThrottleMillis = max(out.ThrottleMillis, up.ThrottleMillis)
+	out.ThrottleMillis, out.UnknownTags = max(out.ThrottleMillis, up.ThrottleMillis), up.UnknownTags
 	return out
 }
