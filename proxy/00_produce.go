@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -121,13 +122,18 @@ func (c *cursor) skipTags() {
 	}
 }
 
+// uvarint takes no number above what an int32 holds: to brokers such a length is
+// negative, so that they read on elsewhere.
 func (c *cursor) uvarint() int {
-	var v uint32
+	var v uint64
 	for shift := 0; shift < 35 && c.err == nil; shift += 7 {
 		b := c.take(1)[0]
-		v |= uint32(b&0x7f) << shift
-		if b < 0x80 {
-			return int(int32(v & 0x7fffffff))
+		v |= uint64(b&0x7f) << shift
+		switch {
+		case v > math.MaxInt32:
+			c.err = fmt.Errorf("varint at offset %d is too high", c.off)
+		case b < 0x80:
+			return int(v)
 		}
 	}
 	if c.err == nil {

@@ -2,16 +2,24 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ownCorrelation is the first correlation id of questions that kshare itself
-// puts on a client's upstream connection. Clients count up from zero, and the
-// order of answers keeps the two apart in any case.
-const ownCorrelation = -1 << 31
+// ownCorrelation is a correlation id for a question that kshare itself puts on a
+// client's upstream connection. Clients count up from zero, and the order of
+// answers keeps the two apart; that no client can guess it keeps an answer that
+// came out of order, to a request of the client's, from being taken for ours.
+func ownCorrelation() int32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return math.MinInt32 | int32(binary.BigEndian.Uint32(b[:])&math.MaxInt32)
+}
 
 // versionRange is what upstream advertises for one key.
 type versionRange struct{ min, max int16 }
@@ -49,10 +57,7 @@ func (c *conn) askBytes(ctx context.Context, body kmsg.Request) ([]byte, error) 
 
 func (c *conn) askAs(ctx context.Context, body kmsg.Request, clientID *string) ([]byte, error) {
 	answer := make(chan []byte, 1)
-	c.upMu.Lock()
-	corr := ownCorrelation + c.ownCorr
-	c.ownCorr = (c.ownCorr + 1) & 0x7fffffff
-	c.upMu.Unlock()
+	corr := ownCorrelation()
 	sl := slot{corr: corr, key: body.Key(), version: body.GetVersion(), answer: answer}
 	frame := appendRequest(nil, corr, clientID, body)
 	err := c.sendUp(sl, false, func(up net.Conn) error {

@@ -48,7 +48,6 @@ type conn struct {
 	upMu     sync.Mutex
 	up       net.Conn
 	upIn     *bufio.Reader
-	ownCorr  int32
 	pending  chan slot
 	answered chan struct{} // closed when the answering goroutine ended
 
