@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// SaslHandshake: relayed untouched
+// SaslHandshake: relayed
 //
 //   - v1: tokens travel in SaslAuthenticate requests, relayed as any other
 //   - v0: tokens follow as bare frames without header or correlation id, until
@@ -19,25 +19,39 @@ import (
 const maxToken = 512 << 10
 
 func (c *conn) saslHandshake(r request) error {
-	tokens := 0
-	if r.version == 0 {
-		body := kbin.Reader{Src: r.body}
-		mechanism := body.String()
-		switch {
-		case mechanism == "PLAIN", mechanism == "OAUTHBEARER":
-			tokens = 1
-		case strings.HasPrefix(mechanism, "SCRAM-"):
-			tokens = 2
-		default:
-			return closing(CloseUnsupported, fmt.Errorf("SaslHandshake v0 with mechanism %q; use a client that speaks v1", mechanism))
-		}
+	c.auth.forget()
+	if r.version > 0 {
+		return c.relayHeld(r, nil)
 	}
-	if err := c.relayHeld(r, nil); err != nil {
+	body, err := r.decode()
+	if err != nil {
 		return err
 	}
-	c.rawTokens = tokens
-	c.auth.forget()
-	return nil
+	tokens, ok := bareTokens(body.(*kmsg.SASLHandshakeRequest).Mechanism)
+	if !ok {
+		return closing(CloseUnsupported, fmt.Errorf("SaslHandshake v0 with mechanism %q; use a client that speaks v1", body.(*kmsg.SASLHandshakeRequest).Mechanism))
+	}
+	// Only if upstream agrees do tokens follow: else what a client sends as one
+	// would be a request that nobody here has looked at.
+	resp, err := c.askWatching(body)
+	if err != nil {
+		return err
+	}
+	if resp.(*kmsg.SASLHandshakeResponse).ErrorCode == 0 {
+		c.rawTokens = tokens
+	}
+	return c.respond(r.corr, resp)
+}
+
+// bareTokens is how many a client sends after SaslHandshake v0.
+func bareTokens(mechanism string) (n int, ok bool) {
+	switch {
+	case mechanism == "PLAIN", mechanism == "OAUTHBEARER":
+		return 1, true
+	case strings.HasPrefix(mechanism, "SCRAM-"):
+		return 2, true
+	}
+	return 0, false
 }
 
 // readToken waits for a bare token and reports its size as a header's.

@@ -365,3 +365,22 @@ func TestSaslHandshakeV0TokensPassWithoutHeaders(t *testing.T) {
 	w.send(frameOf(1, &kmsg.SASLHandshakeRequest{Version: 0, Mechanism: "GSSAPI"}))
 	w.expectClosed()
 }
+
+func TestWhatFollowsARefusedOldHandshakeIsARequest(t *testing.T) {
+	addr := scripted(t, func(n int, frame []byte) []byte {
+		if n > 0 {
+			t.Errorf("upstream got % x", frame)
+		}
+		return (&kmsg.SASLHandshakeResponse{ErrorCode: kerr.IllegalSaslState.Code}).AppendTo(frame[4:8:8]) // as where there is no SASL
+	})
+	cluster := &fakeCluster{ready: make(chan struct{})}
+	close(cluster.ready)
+	f := startProxy(t, setup{addrs: []string{addr}, cluster: cluster})
+	w := f.dial()
+	if e := w.ask(1, &kmsg.SASLHandshakeRequest{Mechanism: "SCRAM-SHA-256"}).(*kmsg.SASLHandshakeResponse).ErrorCode; e != kerr.IllegalSaslState.Code {
+		t.Fatalf("error %d", e)
+	}
+	w.send(frameOf(2, &kmsg.LeaderAndISRRequest{})) // among brokers only
+	w.expectClosed()
+	eventually(t, "counted", func() bool { return f.closedWith(CloseUnsupportedAPI) == 1 })
+}
