@@ -43,9 +43,7 @@ func (c *conn) readAnswer() error {
 	default:
 		return closing(CloseUpstreamProtocol, errors.New("a response to no request"))
 	}
-	if sl.key == saslAuthenticateKey {
-		c.loggedIn.Store(true)
-	}
+	c.reach(stageHeard)
 	if sl.token {
 		return c.passOn(sl, size)
 	}

@@ -142,7 +142,7 @@ func (c *conn) checkUpstreamHas(h header) error {
 func (c *conn) checkAccepted(ctx context.Context) error { return c.checkAcceptedAs(ctx, c.clientID) }
 
 func (c *conn) checkAcceptedAs(ctx context.Context, clientID *string) error {
-	if c.accepted.Load() {
+	if c.at(stageAccepted) {
 		return nil
 	}
 	b, err := c.askAs(ctx, &kmsg.MetadataRequest{Version: metadataVersion, Topics: []kmsg.MetadataRequestTopic{}}, clientID)
@@ -156,6 +156,6 @@ func (c *conn) checkAcceptedAs(ctx context.Context, clientID *string) error {
 	if len(resp.(*kmsg.MetadataResponse).Brokers) == 0 {
 		return closing(CloseNotAuthenticated, nil)
 	}
-	c.accepted.Store(true)
+	c.reach(stageAccepted)
 	return nil
 }

@@ -37,12 +37,9 @@ type conn struct {
 	rawTokens int                    // SASL tokens without header to come (17_sasl_handshake.go)
 	frame     frameClock
 
-	// accepted: upstream answered a question as it does to accepted clients.
-	accepted atomic.Bool
-	// How far the client has come until then (deadlines.go): a byte came; upstream answered a login, whatever it said; a
-	// request for accepted clients is with upstream. doubted: upstream is being asked what the client did not ask.
-	spoken, loggedIn, hasAsked, doubted atomic.Bool
-	authClock                           *time.Timer
+	stage     atomic.Int32 // how far the client has come (deadlines.go)
+	authClock *time.Timer
+	doubted   atomic.Bool // the clock has run out, and upstream is asked whether it accepted the client
 
 	// upMu orders what goes upstream: place in pending, then bytes.
 	upMu     sync.Mutex
@@ -127,6 +124,7 @@ func (c *conn) discard() {
 
 // close ends the connection; only the first reason counts.
 func (c *conn) close(err error) {
+	c.authClock.Stop() // at the second time too: run may have set it after the first
 	c.mu.Lock()
 	if c.ending != nil {
 		c.mu.Unlock()
@@ -135,7 +133,6 @@ func (c *conn) close(err error) {
 	c.ending = err
 	c.mu.Unlock()
 	c.cancel()
-	c.authClock.Stop()
 	hangUp(c.client)
 	// Taken without upMu: a writer that is stuck holds it until the close.
 	if up := c.upstreamConn(); up != nil {

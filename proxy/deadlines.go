@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Three clocks run on a client connection: until it has asked what upstream answers to accepted clients only, while a
+// Three clocks run on a client connection: until upstream has accepted the client or is to judge a request of it, while a
 // request that has begun does not arrive, and while a response is not read. The first two close the connection when they
 // run out, whatever it is doing. None uses the read deadline, which belongs to await alone.
 
@@ -42,26 +42,45 @@ func (c *conn) clockFrame(n int64, size int32) {
 	c.frame.start(c.s.cfg.frameTime(size))
 }
 
+// The stages of a client, in their order.
+const (
+	stageSilent   int32 = iota
+	stageSpoken         // a byte came
+	stageHeard          // upstream has answered something, such as ApiVersions or a part of a login
+	stageAsked          // a request that is for accepted clients only is with upstream
+	stageAccepted       // upstream answered one of kshare's as it does to accepted clients
+)
+
+// at tells whether the client has come as far as a stage.
+func (c *conn) at(stage int32) bool { return c.stage.Load() >= stage }
+
+// reach notes that it has. There is no way back.
+func (c *conn) reach(stage int32) {
+	for now := c.stage.Load(); now < stage && !c.stage.CompareAndSwap(now, stage); {
+		now = c.stage.Load()
+	}
+}
+
 // judged notes that a whole request is with upstream that it answers to accepted clients only: it will answer, or end the
 // connection, in its own time. The first of a connection may be one that waits for minutes.
 func (c *conn) judged() {
-	if !c.hasAsked.Load() {
-		c.hasAsked.Store(true)
+	if !c.at(stageAsked) {
+		c.reach(stageAsked)
 		c.authClock.Stop()
 	}
 }
 
-// authExpired ends a connection that has asked nothing in the time that it had. One that did log in and then rests is
-// told apart from one that stopped half way by asking upstream something: if the client was not accepted, upstream ends
-// the connection.
+// authExpired ends a connection whose client was not accepted in the time that it had. One that did log in and then rests,
+// or rests where upstream wants no login, is told apart from one that stopped half way by asking upstream something: if
+// the client was not accepted, upstream ends the connection, or answers with nothing.
 func (c *conn) authExpired() {
 	switch {
-	case c.hasAsked.Load():
-	case !c.loggedIn.Load():
+	case c.at(stageAsked):
+	case !c.at(stageHeard):
 		c.close(c.notAuthenticated())
 	default:
 		c.doubted.Store(true)
-		err := c.checkAcceptedAs(c.ctx, nil)
+		err := c.checkAcceptedAs(c.ctx, nil) // clientID is the reading goroutine's
 		c.doubted.Store(false)
 		if err != nil {
 			c.close(c.notAuthenticated())
@@ -71,7 +90,7 @@ func (c *conn) authExpired() {
 
 // notAuthenticated is the reason for a client that came to nothing; one that never said a word is a probe, mostly.
 func (c *conn) notAuthenticated() error {
-	if !c.spoken.Load() {
+	if !c.at(stageSpoken) {
 		return closing(CloseSilent, nil)
 	}
 	return closing(CloseNotAuthenticated, nil)
@@ -124,7 +143,7 @@ func (c *conn) firstByte() error {
 	if _, err := io.ReadFull(c.client, head.first[:]); err != nil {
 		return err
 	}
-	c.spoken.Store(true)
+	c.reach(stageSpoken)
 	c.in = newReader(head)
 	return nil
 }

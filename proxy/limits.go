@@ -17,8 +17,8 @@ type Limits struct {
 	// MaxInFlight is how many requests of one connection may await their responses before kshare stops reading from it
 	// (default 64).
 	MaxInFlight int
-	// AuthTimeout is how long a connection may take to send something that only accepted clients get answered, SASL
-	// login included (default 30 s). Later on upstream's idle time-out ends it.
+	// AuthTimeout is how long a connection may take until upstream has accepted the client, SASL login included; where
+	// upstream wants no login, until the first request is there (default 30 s). Later on upstream's idle time-out ends it.
 	AuthTimeout time.Duration
 	// FrameTimeout is how long a request that has begun may take to arrive, and a second more for each 16 KiB of its
 	// size (default 60 s).

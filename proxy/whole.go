@@ -53,7 +53,7 @@ const maxStrangers = readerSize
 
 // mayBeHeld asks upstream about the client, if it is not known, before a large request of it is read into memory.
 func (c *conn) mayBeHeld(h header) error {
-	if h.size <= maxStrangers || c.accepted.Load() {
+	if h.size <= maxStrangers || c.at(stageAccepted) {
 		return nil
 	}
 	if openToAll(h.key) {

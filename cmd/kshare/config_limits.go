@@ -32,7 +32,7 @@ var limitSettings = []setting{
 	{key: "max-waiting-fetches", arg: "NUMBER", meaning: "ShareFetch requests that wait for records at a time; further ones look for records when they come and when their time is over",
 		set: intInto(func(c *Config) *int { return &c.MaxWaitingFetches }, 1, 1_000_000, "a number of requests"),
 		get: func(c *Config) string { return strconv.Itoa(c.MaxWaitingFetches) }},
-	{key: "auth-timeout", arg: "DURATION", meaning: "time for a new connection to log in and ask something",
+	{key: "auth-timeout", arg: "DURATION", meaning: "time for a new connection to log in; where brokers want no login, to send its first request",
 		set: durationInto(func(c *Config) *time.Duration { return &c.AuthTimeout }, time.Second, time.Hour),
 		get: func(c *Config) string { return c.AuthTimeout.String() }},
 	{key: "frame-timeout", arg: "DURATION", meaning: "time for a request to arrive once it has begun, and a second more for each 16 KiB of it",
