@@ -45,13 +45,14 @@ var listenTLSSettings = []setting{
 
 // validateListenTLS checks the keys against each other.
 func (c *Config) validateListenTLS() error {
+	if err := c.validatePair("listen-tls-cert", "listen-tls-key"); err != nil {
+		return err
+	}
 	l := c.ListenTLS
 	for _, rule := range []struct {
 		broken       bool
 		key, problem string
 	}{
-		{l.Cert != "" && l.Key == "", "listen-tls-cert", "goes with a private key, give listen-tls-key too"},
-		{l.Key != "" && l.Cert == "", "listen-tls-key", "goes with a certificate, give listen-tls-cert too"},
 		{l.ClientCA != "" && l.Cert == "", "listen-tls-client-ca", "is of use only with TLS, give listen-tls-cert and listen-tls-key too or leave it away"},
 		{l.SNISuffix != "" && l.Cert == "", "sni-suffix", "is of use only with TLS, for only there clients say which name they mean: give listen-tls-cert and listen-tls-key too"},
 		{l.SNIPort != 0 && l.SNISuffix == "", "sni-port", "is of use only with sni-suffix, give that or leave this away"},

@@ -77,8 +77,8 @@ func parseMechanism(v string) (string, error) {
 
 // validateLogin checks the login-* keys against each other.
 func (c *Config) validateLogin() error {
-	for key, secret := range c.loginSecrets() {
-		if err := c.validateSecret(key, secret); err != nil {
+	for _, s := range c.loginSecrets() {
+		if err := c.validateSecret(s.key, s.value); err != nil {
 			return err
 		}
 	}
@@ -118,26 +118,22 @@ func (c *Config) validateMechanism(m mechanism) error {
 	return nil
 }
 
-// loginSecrets are the secrets by their keys.
-func (c *Config) loginSecrets() map[string]secretValue {
-	return map[string]secretValue{"login-password": c.Login.Password, "login-oauth-client-secret": c.Login.OAuthSecret}
+// namedSecret is a secret with the key of its value.
+type namedSecret struct {
+	key   string
+	value secretValue
+}
+
+func (c *Config) loginSecrets() []namedSecret {
+	return []namedSecret{{"login-password", c.Login.Password}, {"login-oauth-client-secret", c.Login.OAuthSecret}}
 }
 
 func (c *Config) validateLoginTLS() error {
-	cert, key := "login-tls-cert", "login-tls-key"
-	switch {
-	case c.Login.Cert != "" && c.Login.Key == "":
-		return &configError{key: cert, source: c.origin[cert], problem: "goes together with " + key + ", give both or neither"}
-	case c.Login.Key != "" && c.Login.Cert == "":
-		return &configError{key: key, source: c.origin[key], problem: "goes together with " + cert + ", give both or neither"}
-	case c.Login.Cert != "" && !c.UpstreamTLS:
-		return &configError{key: cert, source: c.origin[cert], problem: "is of use only with upstream-tls: true, set that or leave this away"}
+	if err := c.validatePair("login-tls-cert", "login-tls-key"); err != nil {
+		return err
+	}
+	if c.Login.Cert != "" && !c.UpstreamTLS {
+		return &configError{key: "login-tls-cert", source: c.origin["login-tls-cert"], problem: "is of use only with upstream-tls: true, set that or leave this away"}
 	}
 	return nil
-}
-
-// given says whether a key has a value.
-func (c *Config) given(key string) bool {
-	s, ok := settingOf(key)
-	return ok && s.get(c) != ""
 }

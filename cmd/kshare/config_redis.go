@@ -46,15 +46,14 @@ func (c *Config) validateRedis() error {
 	if err := c.validateSecret("redis-password", a.Password); err != nil {
 		return err
 	}
+	if err := c.validatePair("redis-tls-cert", "redis-tls-key"); err != nil {
+		return err
+	}
 	switch {
 	case a.File != "" && c.origin["redis"] != "":
 		return fail("redis-file", "redis is given too (from "+c.origin["redis"]+"), leave one of them away")
 	case a.Username != "" && !a.Password.given():
 		return fail("redis-username", "needs redis-password or redis-password-file")
-	case a.Cert != "" && a.Key == "":
-		return fail("redis-tls-cert", "goes together with redis-tls-key, give both or neither")
-	case a.Key != "" && a.Cert == "":
-		return fail("redis-tls-key", "goes together with redis-tls-cert, give both or neither")
 	case a.File != "":
 		return nil // the rest when the URL is known
 	}

@@ -42,6 +42,23 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// given says whether a key has a value.
+func (c *Config) given(key string) bool {
+	s, ok := settingOf(key)
+	return ok && s.get(c) != ""
+}
+
+// validatePair refuses a certificate without its private key, and a key without its certificate.
+func (c *Config) validatePair(cert, key string) error {
+	switch {
+	case c.given(cert) && !c.given(key):
+		return &configError{key: cert, source: c.origin[cert], problem: "goes together with " + key + ", give both or neither"}
+	case c.given(key) && !c.given(cert):
+		return &configError{key: key, source: c.origin[key], problem: "goes together with " + cert + ", give both or neither"}
+	}
+	return nil
+}
+
 // broker is the broker-level share settings, defaults included.
 func (c *Config) broker() (coordinator.BrokerConfig, error) {
 	b := coordinator.DefaultBrokerConfig()

@@ -89,8 +89,8 @@ func (c *Config) login() (sasl.Mechanism, error) {
 	if !ok {
 		return nil, nil
 	}
-	for key, secret := range c.loginSecrets() {
-		if err := probeFile(key+"-file", secret.File); err != nil {
+	for _, s := range c.loginSecrets() {
+		if err := probeFile(s.key+"-file", s.value.File); err != nil {
 			return nil, err
 		}
 	}
