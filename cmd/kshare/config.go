@@ -65,9 +65,8 @@ var mainSettings = []setting{
 	{key: "upstream-tls", arg: "BOOL", meaning: "speak TLS with the brokers, for clients as for itself",
 		set: boolInto(func(c *Config) *bool { return &c.UpstreamTLS }),
 		get: func(c *Config) string { return strconv.FormatBool(c.UpstreamTLS) }},
-	{key: "upstream-tls-ca", arg: "FILE", meaning: "PEM file of the authorities to trust in brokers' certificates; those of the system if not given",
-		set: func(c *Config, v string) error { c.UpstreamCA = v; return nil },
-		get: func(c *Config) string { return c.UpstreamCA }},
+	textSetting("upstream-tls-ca", "FILE", "PEM file of the authorities to trust in brokers' certificates; those of the system if not given",
+		func(c *Config) *string { return &c.UpstreamCA }),
 	{key: "redis", arg: "URL", meaning: "where the state of share groups lives: redis://[user:password@]host:port[/db], rediss:// for TLS", secret: true,
 		set: func(c *Config, v string) error { c.Redis = redisURL(v); return checkRedisURL(v) },
 		get: func(c *Config) string {

@@ -21,18 +21,14 @@ type listenTLS struct {
 }
 
 var listenTLSSettings = []setting{
-	{key: "listen-tls-cert", arg: "FILE", meaning: "PEM file of the certificate that clients are shown, with intermediate ones behind it; clients then have to speak TLS",
-		set: func(c *Config, v string) error { c.ListenTLS.Cert = v; return nil },
-		get: func(c *Config) string { return c.ListenTLS.Cert }},
-	{key: "listen-tls-key", arg: "FILE", meaning: "PEM file of the certificate's private key, not encrypted",
-		set: func(c *Config, v string) error { c.ListenTLS.Key = v; return nil },
-		get: func(c *Config) string { return c.ListenTLS.Key }},
-	{key: "listen-tls-client-ca", arg: "FILE", meaning: "PEM file of authorities: clients must show a certificate of one of them to get in; it does not say who they are",
-		set: func(c *Config, v string) error { c.ListenTLS.ClientCA = v; return nil },
-		get: func(c *Config) string { return c.ListenTLS.ClientCA }},
-	{key: "sni-suffix", arg: "DOMAIN", meaning: "serve node N as broker-N.DOMAIN on the port of listen, told apart by TLS server name (SNI), without node ports",
-		set: func(c *Config, v string) error { c.ListenTLS.SNISuffix = v; return nil },
-		get: func(c *Config) string { return c.ListenTLS.SNISuffix }},
+	textSetting("listen-tls-cert", "FILE", "PEM file of the certificate that clients are shown, with intermediate ones behind it; clients then have to speak TLS",
+		func(c *Config) *string { return &c.ListenTLS.Cert }),
+	textSetting("listen-tls-key", "FILE", "PEM file of the certificate's private key, not encrypted",
+		func(c *Config) *string { return &c.ListenTLS.Key }),
+	textSetting("listen-tls-client-ca", "FILE", "PEM file of authorities: clients must show a certificate of one of them to get in; it does not say who they are",
+		func(c *Config) *string { return &c.ListenTLS.ClientCA }),
+	textSetting("sni-suffix", "DOMAIN", "serve node N as broker-N.DOMAIN on the port of listen, told apart by TLS server name (SNI), without node ports",
+		func(c *Config) *string { return &c.ListenTLS.SNISuffix }),
 	{key: "sni-port", arg: "PORT", meaning: "port that clients are given with the names of sni-suffix; that of listen if not given",
 		set: intInto(func(c *Config) *int { return &c.ListenTLS.SNIPort }, 1, 65535, "a port"),
 		get: func(c *Config) string {

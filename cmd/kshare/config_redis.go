@@ -17,24 +17,19 @@ type redisConfig struct {
 
 var redisSettings = slices.Concat(
 	[]setting{
-		{key: "redis-file", arg: "FILE", meaning: "file that holds redis, the URL; its user and password are read again for each connection",
-			set: func(c *Config, v string) error { c.RedisAccess.File = v; return nil },
-			get: func(c *Config) string { return c.RedisAccess.File }},
-		{key: "redis-username", arg: "NAME", meaning: "Redis' ACL user, if the URL has none",
-			set: func(c *Config, v string) error { c.RedisAccess.Username = v; return nil },
-			get: func(c *Config) string { return c.RedisAccess.Username }},
+		textSetting("redis-file", "FILE", "file that holds redis, the URL; its user and password are read again for each connection",
+			func(c *Config) *string { return &c.RedisAccess.File }),
+		textSetting("redis-username", "NAME", "Redis' ACL user, if the URL has none",
+			func(c *Config) *string { return &c.RedisAccess.Username }),
 	},
 	secretSettings("redis-password", "its password, if the URL has none", func(c *Config) *secretValue { return &c.RedisAccess.Password }),
 	[]setting{
-		{key: "redis-tls-ca", arg: "FILE", meaning: "PEM file of the authorities to trust in Redis' certificate; those of the system if not given",
-			set: func(c *Config, v string) error { c.RedisAccess.CA = v; return nil },
-			get: func(c *Config) string { return c.RedisAccess.CA }},
-		{key: "redis-tls-cert", arg: "FILE", meaning: "PEM file of the certificate that kshare shows to Redis",
-			set: func(c *Config, v string) error { c.RedisAccess.Cert = v; return nil },
-			get: func(c *Config) string { return c.RedisAccess.Cert }},
-		{key: "redis-tls-key", arg: "FILE", meaning: "PEM file of its private key",
-			set: func(c *Config, v string) error { c.RedisAccess.Key = v; return nil },
-			get: func(c *Config) string { return c.RedisAccess.Key }},
+		textSetting("redis-tls-ca", "FILE", "PEM file of the authorities to trust in Redis' certificate; those of the system if not given",
+			func(c *Config) *string { return &c.RedisAccess.CA }),
+		textSetting("redis-tls-cert", "FILE", "PEM file of the certificate that kshare shows to Redis",
+			func(c *Config) *string { return &c.RedisAccess.Cert }),
+		textSetting("redis-tls-key", "FILE", "PEM file of its private key",
+			func(c *Config) *string { return &c.RedisAccess.Key }),
 	})
 
 // validateRedis checks the redis-* keys against each other, as far as that goes without reading files.

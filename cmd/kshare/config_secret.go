@@ -55,9 +55,7 @@ func secretSettings(key, meaning string, field func(*Config) *secretValue) []set
 				return nil
 			},
 			get: func(c *Config) string { return field(c).Text.String() }},
-		{key: key + "-file", arg: "FILE", meaning: "file that holds " + key + ", read again whenever it is needed",
-			set: func(c *Config, v string) error { field(c).File = v; return nil },
-			get: func(c *Config) string { return field(c).File }},
+		textSetting(key+"-file", "FILE", "file that holds "+key+", read again whenever it is needed", func(c *Config) *string { return &field(c).File }),
 	}
 }
 

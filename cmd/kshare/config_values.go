@@ -63,6 +63,13 @@ func sizeInto(field func(*Config) *int64, low, high int64) func(*Config, string)
 	}
 }
 
+// textSetting is a key that takes any text.
+func textSetting(key, arg, meaning string, field func(*Config) *string) setting {
+	return setting{key: key, arg: arg, meaning: meaning,
+		set: func(c *Config, v string) error { *field(c) = v; return nil },
+		get: func(c *Config) string { return *field(c) }}
+}
+
 // sizeUnits goes from the largest to the smallest, so that formatSize finds the largest that divides.
 var sizeUnits = []struct {
 	name  string
