@@ -63,7 +63,7 @@ func (c *Config) validateListenTLS() error {
 
 // proxy is what package proxy makes of it.
 func (l listenTLS) proxy() proxy.ListenTLS {
-	return proxy.ListenTLS{Files: certs.Files{CA: l.ClientCA, Cert: l.Cert, Key: l.Key}, SNISuffix: l.SNISuffix, SNIPort: int32(l.SNIPort)}
+	return proxy.ListenTLS{Files: certs.Files{CA: l.ClientCA, Cert: l.Cert, Key: l.Key}, SNISuffix: l.SNISuffix, SNIPort: int32(l.SNIPort)} // #nosec G115 -- a port
 }
 
 // checkListenTLS reads the files at once, although they are needed only when clients come, and warns of a certificate

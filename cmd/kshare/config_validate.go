@@ -90,8 +90,8 @@ func brokerSuggestion(b *coordinator.BrokerConfig, name string) string {
 
 func (c *Config) proxy() proxy.Config {
 	return proxy.Config{
-		Upstream: c.Upstream, Listen: c.Listen, Advertise: c.Advertise, NodePorts: int32(c.NodePorts),
-		MaxFrame: int32(c.MaxFrame), Drain: c.Drain, TLS: c.ListenTLS.proxy(), Limits: c.Limits,
+		Upstream: c.Upstream, Listen: c.Listen, Advertise: c.Advertise, NodePorts: int32(c.NodePorts), // #nosec G115 -- a port
+		MaxFrame: int32(c.MaxFrame), Drain: c.Drain, TLS: c.ListenTLS.proxy(), Limits: c.Limits, // #nosec G115 -- 1 GiB at most
 	}
 }
 
