@@ -217,7 +217,7 @@ func attacks(t *table) []attack {
 			req := kmsg.RequestForKey(key)
 			req.SetVersion(int16(rand.IntN(int(kmsgMax(key)) + 1)))
 			body := append(filled(req).AppendTo(nil), make([]byte, rand.IntN(100_000))...)
-			head := kbinHead(req)
+			head := headOf(req)
 			send(c, headed(key, req.GetVersion(), append(head, lie(req, body, rand.IntN(min(len(body), 60)), []int{len(body) - 100, 1<<31 - 1, 1 << 24}[rand.IntN(3)])...), 0))
 			_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond)) // some are requests after all
 			untilClosed(c)
@@ -226,8 +226,8 @@ func attacks(t *table) []attack {
 	return list
 }
 
-// kbinHead is a request's header behind the correlation id.
-func kbinHead(req kmsg.Request) []byte {
+// headOf is a request's header behind the correlation id.
+func headOf(req kmsg.Request) []byte {
 	if req.IsFlexible() {
 		return []byte("\x00\x01a\x00")
 	}
