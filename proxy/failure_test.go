@@ -27,7 +27,8 @@ func TestClientIsClosedWhenUpstreamDies(t *testing.T) {
 	idle.ask(1, &kmsg.MetadataRequest{Version: 9})
 	fetch := kmsg.NewPtrFetchRequest()
 	fetch.Version, fetch.MaxWaitMillis, fetch.MinBytes = 11, 15000, 1
-	polling.send(frameOf(1, fetch))
+	polling.ask(1, &kmsg.MetadataRequest{Version: 9}) // else upstream may be gone before it is dialled
+	polling.send(frameOf(2, fetch))
 	serving.ask(1, heartbeat("m"))
 	serving.send(frameOf(2, heartbeat("wait")))
 	<-waiting
