@@ -61,7 +61,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.NodePorts, DefaultNodePorts)
 	setDefault(&c.MaxFrame, DefaultMaxFrame)
 	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	c.setDefaults()
+	c.Limits.setDefaults()
 	setDefault(&c.Drain, DefaultDrain)
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{Timeout: c.DialTimeout}).DialContext
@@ -113,7 +113,7 @@ func (c Config) Validate() error {
 	case c.DialTimeout < 0, c.Drain < 0:
 		return errors.New("dial-timeout, drain: must not be negative")
 	}
-	return c.validate()
+	return c.Limits.validate()
 }
 
 func checkHostPort(s string, lowest int) error {

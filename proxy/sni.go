@@ -45,13 +45,13 @@ var domain = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z
 func (l ListenTLS) validateNames() error {
 	if !l.byName() {
 		if l.SNIPort != 0 {
-			return errors.New("sni-port: is of use only with sni-suffix")
+			return errors.New("sni-port: is of use only with sni-suffix, give that or leave this away")
 		}
 		return nil
 	}
 	switch {
 	case !l.on():
-		return errors.New("sni-suffix: clients tell names only with TLS; set listen-tls-cert and listen-tls-key")
+		return errors.New("sni-suffix: is of use only with TLS, for only there clients say which name they mean: give listen-tls-cert and listen-tls-key too")
 	case !domain.MatchString(l.SNISuffix) || net.ParseIP(l.SNISuffix) != nil:
 		return fmt.Errorf("sni-suffix: %q is not a domain; set it to what stands behind %sN. in the names of nodes, such as kafka.example.org", l.SNISuffix, namePrefix)
 	case len(l.nodeName(highestNode)) > longestName:

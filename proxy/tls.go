@@ -35,8 +35,11 @@ type ListenTLS struct {
 func (l ListenTLS) on() bool { return l.Files.Cert != "" }
 
 func (l ListenTLS) validate() error {
-	if l.Files.Cert == "" && (l.Files.Key != "" || l.Files.CA != "") {
-		return errors.New("listen-tls-cert: not set, which listen-tls-key and listen-tls-client-ca need")
+	switch {
+	case l.Files.Cert == "" && l.Files.Key != "":
+		return errors.New("listen-tls-key: goes together with listen-tls-cert, give both or neither")
+	case l.Files.Cert == "" && l.Files.CA != "":
+		return errors.New("listen-tls-client-ca: is of use only with TLS, give listen-tls-cert and listen-tls-key too or leave it away")
 	}
 	return l.validateNames()
 }

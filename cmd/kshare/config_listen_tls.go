@@ -39,24 +39,13 @@ var listenTLSSettings = []setting{
 		}},
 }
 
-// validateListenTLS checks the keys against each other.
+// validateListenTLS checks what package proxy does not: that a file is not forgotten, and that nothing is given in vain.
 func (c *Config) validateListenTLS() error {
 	if err := c.validatePair("listen-tls-cert", "listen-tls-key"); err != nil {
 		return err
 	}
-	l := c.ListenTLS
-	for _, rule := range []struct {
-		broken       bool
-		key, problem string
-	}{
-		{l.ClientCA != "" && l.Cert == "", "listen-tls-client-ca", "is of use only with TLS, give listen-tls-cert and listen-tls-key too or leave it away"},
-		{l.SNISuffix != "" && l.Cert == "", "sni-suffix", "is of use only with TLS, for only there clients say which name they mean: give listen-tls-cert and listen-tls-key too"},
-		{l.SNIPort != 0 && l.SNISuffix == "", "sni-port", "is of use only with sni-suffix, give that or leave this away"},
-		{l.SNISuffix != "" && c.origin["node-ports"] != "", "node-ports", "is of no use with sni-suffix, for all nodes are served on one port: leave one of them away"},
-	} {
-		if rule.broken {
-			return &configError{key: rule.key, source: c.origin[rule.key], problem: rule.problem}
-		}
+	if source := c.origin["node-ports"]; source != "" && c.ListenTLS.SNISuffix != "" {
+		return &configError{key: "node-ports", source: source, problem: "is of no use with sni-suffix, for all nodes are served on one port: leave one of them away"}
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 		{"duration", from([]string{"--drain=10"}, nil, ""), []string{"drain:", "10s"}},
 		{"certificate without key", from([]string{"--listen-tls-cert=a"}, nil, ""), []string{"listen-tls-cert:", "listen-tls-key", "flag --listen-tls-cert"}},
 		{"key without certificate", from(nil, nil, "listen-tls: {key: a}"), []string{"listen-tls-key:", "listen-tls-cert"}},
-		{"authority without certificate", from([]string{"--listen-tls-client-ca=a"}, nil, ""), []string{"listen-tls-client-ca:", "listen-tls-cert"}},
+		{"authority without certificate", from([]string{"--listen-tls-client-ca=a"}, nil, ""), []string{"listen-tls-client-ca:", "listen-tls-cert", "flag --listen-tls-client-ca"}},
 		{"SNI without TLS", from([]string{"--sni-suffix=example.org"}, nil, ""), []string{"sni-suffix:", "listen-tls-cert"}},
 		{"port without SNI", from([]string{"--sni-port=443"}, nil, ""), []string{"sni-port:", "sni-suffix"}},
 		{"node ports with SNI", from([]string{"--sni-suffix=example.org", "--listen-tls-cert=a", "--listen-tls-key=b"}, []string{"KSHARE_NODE_PORTS=19100"}, ""),

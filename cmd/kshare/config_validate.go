@@ -34,10 +34,12 @@ func (c *Config) validate() error {
 	if err := c.validateRedis(); err != nil {
 		return err
 	}
-	for _, err := range []error{c.proxy().Validate(), c.upstream().Validate()} {
-		if err != nil { // these name the key themselves
-			return &configError{problem: err.Error()}
-		}
+	if err := c.proxy().Validate(); err != nil {
+		key, problem, _ := strings.Cut(err.Error(), ": ")
+		return &configError{key: key, source: c.origin[key], problem: problem}
+	}
+	if err := c.upstream().Validate(); err != nil {
+		return &configError{problem: err.Error()} // it names the key itself
 	}
 	return nil
 }

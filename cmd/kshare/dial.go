@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -22,8 +21,8 @@ func (c *Config) brokerDials(log zerolog.Logger) (brokerDials, error) {
 	if !c.UpstreamTLS {
 		return brokerDials{}, nil
 	}
-	dial := func(files certs.Files, timeout time.Duration) (dialFunc, error) {
-		d, err := certs.NewDialer(files, timeout, log)
+	dial := func(files certs.Files) (dialFunc, error) {
+		d, err := certs.NewDialer(files, proxy.DefaultDialTimeout, log)
 		if err != nil {
 			key := "upstream-tls"
 			if files.Cert != "" {
@@ -33,10 +32,10 @@ func (c *Config) brokerDials(log zerolog.Logger) (brokerDials, error) {
 		}
 		return d.DialContext, nil
 	}
-	own, err := dial(certs.Files{CA: c.UpstreamCA, Cert: c.Login.Cert, Key: c.Login.Key}, 5*time.Second)
+	own, err := dial(certs.Files{CA: c.UpstreamCA, Cert: c.Login.Cert, Key: c.Login.Key})
 	if err != nil {
 		return brokerDials{}, err
 	}
-	clients, err := dial(certs.Files{CA: c.UpstreamCA}, proxy.DefaultDialTimeout) // without Login's certificate
+	clients, err := dial(certs.Files{CA: c.UpstreamCA}) // without Login's certificate
 	return brokerDials{own, clients}, err
 }
