@@ -111,8 +111,11 @@ func (k *Kafka) Revoke(grants ...Grant) error {
 		return err
 	}
 	for i, r := range resp.Results {
-		if err := kerr.ErrorForCode(r.ErrorCode); err != nil || len(r.MatchingACLs) != 1 {
-			return fmt.Errorf("revoke %v: %d matches, %w", grants[i], len(r.MatchingACLs), err)
+		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+			return fmt.Errorf("revoke %v: %w", grants[i], err)
+		}
+		if len(r.MatchingACLs) != 1 {
+			return fmt.Errorf("revoke %v: %d ACLs match", grants[i], len(r.MatchingACLs))
 		}
 	}
 	return k.everywhere(ctx, cl, grants, false)
