@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -42,16 +43,12 @@ func rewriteProduce(n *nodes, version int16, resp []byte) ([]byte, error) {
 // was decoded from: the tag section that opens a flexible response stays, so
 // that unknown header tags survive a rewrite.
 func appendRewritten(from []byte, resp kmsg.Response) []byte {
-	c := cursor{peek: func(n int) ([]byte, error) {
-		if n > len(from) {
-			return nil, fmt.Errorf("header tags: %d bytes", len(from))
-		}
-		return from[:n], nil
-	}, end: len(from)}
+	body := kbin.Reader{Src: from}
 	if resp.IsFlexible() {
-		c.skipTags()
+		kmsg.SkipTags(&body) // as decodeResponse reads them
 	}
-	return resp.AppendTo(append(make([]byte, 0, len(from)+64), from[:c.off]...))
+	header := from[:len(from)-len(body.Src)]
+	return resp.AppendTo(append(make([]byte, 0, len(from)+64), header...))
 }
 
 // producesSilently tells whether a Produce request that waits in the reader
