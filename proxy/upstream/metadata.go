@@ -266,5 +266,9 @@ func (t *topics) warn(topic *kmsg.MetadataResponseTopic, code error) {
 		line.Msg("the topic has no id: kshare needs an upstream of Kafka 2.8 or later, with an inter-broker protocol version of 2.8 or later")
 		return
 	}
-	line.Err(code).Msg("metadata of the topic cannot be had")
+	text := "metadata of the topic cannot be had"
+	if code == kerr.TopicAuthorizationFailed {
+		text += ": the service account needs READ on it where share groups consume it, or WRITE where dead letters go"
+	}
+	line.Err(code).Msg(text)
 }

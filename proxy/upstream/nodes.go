@@ -100,7 +100,7 @@ func (n *nodes) failed(err error) {
 	if errors.Is(err, ErrLogin) {
 		if !n.refused {
 			n.refused = true
-			n.log.Error().Err(err).Msg("upstream refuses kshare's login, nothing can be read until that is put right")
+			n.log.Error().Err(err).Msg("upstream refuses kshare's login, nothing can be read until that is put right; check the login keys")
 		}
 		return
 	}

@@ -136,7 +136,7 @@ func codeError(code int16) error {
 	case kerr.OffsetOutOfRange:
 		return fmt.Errorf("%w: %w", ErrOffsetOutOfRange, err)
 	case kerr.TopicAuthorizationFailed:
-		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
+		return fmt.Errorf("%w: READ on the topic is needed: %w", ErrUnauthorized, err)
 	case kerr.CorruptMessage, kerr.UnsupportedVersion, kerr.UnsupportedCompressionType:
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}

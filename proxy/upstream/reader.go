@@ -284,7 +284,11 @@ func (r *reader) fail(l *line, err error) {
 	if denied || lasted >= r.patient.show || errors.Is(err, errNoSuch) {
 		if l.err == nil && now.Sub(r.warned) >= time.Second { // one of the many that a lost node has
 			r.warned = now
-			r.c.log.Warn().Err(err).Stringer("partition", l.key.tp).Msg("partition cannot be read")
+			line := r.c.log.Warn().Err(err).Stringer("partition", l.key.tp)
+			if e := r.c.topics.cachedID(l.key.tp.ID); e != nil {
+				line.Str("topic", e.Name) // grants are given by name
+			}
+			line.Msg("partition cannot be read")
 		}
 		l.err = err
 		switch {

@@ -156,7 +156,7 @@ func (c *Client) writable(ctx context.Context, name string, create, fresh bool) 
 		}
 	}
 	if !create {
-		return t, false, fmt.Errorf("%w: it does not exist, or the service account may not describe it", ErrUnknownTopicOrPartition)
+		return t, false, fmt.Errorf("%w: it does not exist, or the service account lacks WRITE on it", ErrUnknownTopicOrPartition)
 	}
 	if again, err = c.createTopic(ctx, name); err != nil {
 		return t, again, err
