@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -68,4 +73,71 @@ func TestOnlyOwnConnectionsShowKsharesCertificate(t *testing.T) {
 	if by["nobody"] == 0 || len(by) != 2 {
 		t.Errorf("with a client: %v", by)
 	}
+}
+
+// TestWhatIsWrongWithTLSToBrokersIsSaidByTheKey: a broker's port is plain or not, and its certificate trusted or not.
+func TestWhatIsWrongWithTLSToBrokersIsSaidByTheKey(t *testing.T) {
+	a, other := certstest.New(t, "ours"), certstest.New(t, "another")
+	secure, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.TLS(&tls.Config{Certificates: []tls.Certificate{a.Pair("broker")}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secure.Close()
+	// What a TLS port of Kafka says to who does not speak TLS: an alert. The fake hangs up.
+	alerts := answering(t, "\x15\x03\x03\x00\x02\x02\x50")
+	plain := answering(t, "\x00\x00\x00\x06\x00\x00\x00\x00\x00\x23")
+	for _, c := range []struct {
+		name, upstream string
+		args           []string
+		want           string
+	}{
+		{"authority not known", secure.ListenAddrs()[0], []string{"--upstream-tls=true", "--upstream-tls-ca", other.Issue(t.TempDir(), "x").CA}, "unknown authority; check upstream-tls-ca"},
+		{"plain to TLS", alerts, nil, "; check upstream-tls"},
+		{"TLS to plain", plain, []string{"--upstream-tls=true"}, "; check upstream-tls"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conf, err := load(from(append(c.args, "--upstream="+c.upstream), nil, ""), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := newReplica(conf, zerolog.Nop(), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.redis.Close()
+			ctx, cancel := context.WithCancel(context.Background())
+			ran := make(chan struct{})
+			go func() { defer close(ran); _ = r.upstream.Run(ctx) }()
+			defer func() { cancel(); <-ran }()
+			eventually(t, 10*time.Second, func() string {
+				try, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+				defer cancel()
+				if err := r.checkUpstream(try); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+					return fmt.Sprint(err)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// answering gives the address of a server that answers whatever comes with the same bytes and hangs up.
+func answering(t *testing.T, text string) string {
+	l, err := net.Listen("tcp", "127.0.71.14:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1024))
+			_, _ = io.WriteString(conn, text)
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -136,12 +138,19 @@ func (r *replica) warnOfRedis(text string) { r.log.Warn().Str("key", "redis").Ms
 func redisHint(url string, err error) string {
 	var op *net.OpError
 	switch {
+	case distrusted(err):
+		return "; check redis-tls-ca"
 	case errors.As(err, &op) && op.Op == "dial":
 		return ""
 	case strings.HasPrefix(url, "rediss:"):
 		return ", is it a TLS port of Redis? redis:// is for plaintext"
 	}
 	return ", is it a plaintext port of Redis? rediss:// is for TLS"
+}
+
+// distrusted says whether the certificate that a server showed is of no authority that kshare trusts.
+func distrusted(err error) bool {
+	return errors.As(err, new(x509.UnknownAuthorityError))
 }
 
 func (r *replica) checkUpstream(ctx context.Context) error {
@@ -159,6 +168,12 @@ func (r *replica) checkUpstream(ctx context.Context) error {
 	text := without(err, upstream.ErrUnavailable)
 	if errors.As(err, new(*kgo.ErrFirstReadEOF)) { // whose own text does not know the names of kshare's settings
 		text = "it closes the connection at the first request, is it a broker's listener, with TLS only where upstream-tls is set, and SASL only where login-mechanism is?"
+	}
+	switch {
+	case distrusted(err):
+		text += "; check upstream-tls-ca"
+	case errors.As(err, new(tls.RecordHeaderError)), strings.Contains(text, "tls alert record"): // kgo has no error of its own for a TLS port
+		text += "; check upstream-tls"
 	}
 	return fmt.Errorf("%s does not answer: %s", seeds, text)
 }
