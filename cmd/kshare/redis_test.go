@@ -147,6 +147,12 @@ func TestRedisWithTLSAUserAndACertificate(t *testing.T) {
 
 	store.acl("resetpass", ">n3xt")
 	eventually(t, 15*time.Second, answers(at+"/metrics", 200, "kshare_redis_up 0\n"))
+	eventually(t, 10*time.Second, func() string {
+		if !strings.Contains(p.stderr.String(), "Redis refuses the login; share groups wait") {
+			return "the log does not tell that the new password is wanted"
+		}
+		return ""
+	})
 	writeFile(t, dir, "password", "n3xt")
 	eventually(t, 15*time.Second, answers(at+"/metrics", 200, "kshare_redis_up 1\n"))
 	_, metrics, err := get(at + "/metrics")
@@ -202,8 +208,8 @@ func TestWhatIsWrongWithTLSToRedisIsSaid(t *testing.T) {
 		want string // "" is no error
 	}{
 		{"all is well", append([]string{url, ca}, own...), ""},
-		{"no authority", append([]string{url}, own...), "unknown authority"},
-		{"another authority", append([]string{url, "--redis-tls-ca=" + other.CA}, own...), "unknown authority"},
+		{"no authority", append([]string{url}, own...), "unknown authority; check redis-tls-ca"},
+		{"another authority", append([]string{url, "--redis-tls-ca=" + other.CA}, own...), "; check redis-tls-ca"},
 		{"no certificate", []string{url, ca}, "certificate required"},
 		{"another's certificate", []string{url, ca, "--redis-tls-cert=" + other.Cert, "--redis-tls-key=" + other.Key}, "does not answer"},
 		{"another name", append([]string{"--redis=rediss://kshare:f1rst@localhost:16390", ca}, own...), "does not answer"},

@@ -139,7 +139,11 @@ func (o *outage) probe(strikes int) {
 		}
 		if !said && away > 100*time.Millisecond {
 			said = true
-			log.Warn().Err(err).Msg("Redis does not answer; share groups wait, asking again")
+			text := "Redis does not answer"
+			if LoginRefused(err) {
+				text = "Redis refuses the login"
+			}
+			log.Warn().Err(err).Msg(text + "; share groups wait, asking again")
 		}
 	}
 	o.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -59,7 +60,9 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, prefix strin
 		denied = append(denied, err.Error())
 	}
 	if len(denied) > 0 {
-		return fmt.Errorf("%w: %s", ErrRights, strings.Join(denied, "; "))
+		// Redis 7.0 and older name no key and no channel, so what is denied on the wrong ones reads alike
+		slices.Sort(denied)
+		return fmt.Errorf("%w: %s", ErrRights, strings.Join(slices.Compact(denied), "; "))
 	}
 	return nil
 }

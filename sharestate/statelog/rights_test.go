@@ -3,6 +3,7 @@ package statelog
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,17 @@ func TestTheRightsAreEnoughAndEachIsNeeded(t *testing.T) {
 	err := CheckRights(bg, asUser(t, srv, "two", "-scard", "-publish"), "t")
 	if !errors.Is(err, ErrRights) || !strings.Contains(err.Error(), "'scard'") || !strings.Contains(err.Error(), "'publish'") {
 		t.Errorf("without two commands: %v", err)
+	}
+	err = CheckRights(bg, asUser(t, srv, "nowhere", "resetkeys", "~t2:*"), "t")
+	if !errors.Is(err, ErrRights) {
+		t.Errorf("without its keys: %v", err)
+	} else {
+		_, list, _ := strings.Cut(err.Error(), ErrRights.Error()+": ")
+		said := strings.Split(list, "; ")
+		slices.Sort(said)
+		if once := slices.Compact(slices.Clone(said)); len(once) < len(said) {
+			t.Errorf("the same is said more than once: %v", err)
+		}
 	}
 	if err := CheckRights(bg, asUser(t, srv, "elsewhere"), "other"); !errors.Is(err, ErrRights) {
 		t.Errorf("with another prefix: %v", err)
