@@ -85,15 +85,7 @@ func TestMistakesOfALoginNameTheKeys(t *testing.T) {
 		{"certificate without TLS", from([]string{"--login-tls-cert=c", "--login-tls-key=k"}, nil, ""), []string{"login-tls-cert:", "upstream-tls: true"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := load(c.in, nil)
-			if !asConfigError(err) {
-				t.Fatalf("got %v, want a mistake of the operator", err)
-			}
-			for _, part := range c.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
+			mistake(t, c.in, c.want)
 		})
 	}
 }

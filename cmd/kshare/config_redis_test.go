@@ -36,15 +36,7 @@ func TestMistakesOfRedisAccessNameTheKeys(t *testing.T) {
 		{"certificate without TLS", from([]string{"--redis-tls-cert=f", "--redis-tls-key=f"}, nil, ""), []string{"redis-tls-cert:", "rediss://"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := load(c.in, nil)
-			if !asConfigError(err) {
-				t.Fatalf("got %v, want a mistake of the operator", err)
-			}
-			for _, part := range c.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
+			err := mistake(t, c.in, c.want)
 			if strings.Contains(err.Error(), "s3cr3t") {
 				t.Errorf("a password is shown: %v", err)
 			}

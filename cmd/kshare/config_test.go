@@ -198,15 +198,7 @@ func TestMistakesNameTheKeyAndTheFix(t *testing.T) {
 			[]string{"broker-config:", "group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := load(c.in, nil)
-			if !asConfigError(err) {
-				t.Fatalf("got %v, want a mistake of the operator", err)
-			}
-			for _, part := range c.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
+			err := mistake(t, c.in, c.want)
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than one line: %q", err)
 			}
@@ -364,4 +356,19 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// mistake loads what an operator got wrong, and returns the error, which must have all parts of the message that are wanted.
+func mistake(t *testing.T, in inputs, want []string) error {
+	t.Helper()
+	_, err := load(in, nil)
+	if !asConfigError(err) {
+		t.Fatalf("got %v, want a mistake of the operator", err)
+	}
+	for _, part := range want {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	return err
 }
